@@ -1,0 +1,173 @@
+"""Which session a call belongs to: one ContextVar of one frozen value.
+
+Scopes hold no token of the ContextVar: leaving one takes it out of the chain wherever
+it stands, so that scopes closed out of order, in another task or by the garbage
+collector neither raise nor leave a stale session behind.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Literal, Self
+
+from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
+from tenuto.install_key import install_key
+from tenuto.sessions import SessionState, SessionStore
+
+Fork = Literal["fresh", "inherit"]
+
+_STORE = SessionStore()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One linear KV history: the root of a run, or one agent instance.
+
+    `agent` is a label, a path when nested (`planner/search`), never a key by itself.
+    """
+
+    run_id: str
+    session_id: str
+    state: SessionState
+    agent: str = ""
+    parent: Session | None = None
+    fork: Fork = "fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    owner: Scope
+    session: Session
+    previous: _Entry | None
+
+
+_CURRENT: ContextVar[_Entry | None] = ContextVar("tenuto", default=None)
+
+
+def current_session() -> Session | None:
+    """Return the session that a call made here belongs to, None outside every run."""
+    entry = _CURRENT.get()
+    return entry.session if entry is not None else None
+
+
+class Scope:
+    """A run or an agent as a context manager, sync and async, re-enterable."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def run_id(self) -> str:
+        """The run's id as it travels: 32 hex characters."""
+        return self._session.run_id
+
+    @property
+    def session_id(self) -> str:
+        """The session's id as it travels: 32 hex characters."""
+        return self._session.session_id
+
+    def __enter__(self) -> Self:
+        _CURRENT.set(_Entry(self, self._session, _CURRENT.get()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _CURRENT.set(_without(self, _CURRENT.get()))
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class Agent(Scope):
+    """One agent of a run: planner, tool caller and verifier are three sessions."""
+
+    @property
+    def agent(self) -> str:
+        """The role's name, a path when nested (`planner/search`)."""
+        return self._session.agent
+
+
+class Run(Scope):
+    """One top-level task of an agent program, shared by all its agents.
+
+    Calls made in the run outside every agent belong to its root session.
+    """
+
+    def agent(self, name: str, *, instance: str | int = 0, fork: Fork = "fresh") -> Agent:
+        """Return the scope of an agent: entered again, it is the same session going on.
+
+        Args:
+            name: the role, such as "planner".
+            instance: tells parallel instances of one agent apart, such as a tool call id.
+            fork: "inherit" when the agent's first prompt starts with its parent's
+                context, so that the server may start it at the parent's home.
+
+        Returns:
+            A scope whose parent is the agent that encloses this call in the same run,
+            or else the run's root session.
+        """
+        enclosing = current_session()
+        if enclosing is None or enclosing.run_id != self.run_id:
+            enclosing = self._session
+        name = str(name)
+        return Agent(
+            _session(
+                self.run_id,
+                derive_session_id(self.run_id, enclosing.session_id, name, str(instance)),
+                agent=f"{enclosing.agent}/{name}" if enclosing.agent else name,
+                parent=enclosing,
+                fork=fork,
+            )
+        )
+
+
+def run(name: str | int | None = None) -> Run:
+    """Return the scope of a run.
+
+    Args:
+        name: the user's own id of the task, such as a ticket or thread id. The run id
+            is a keyed hash of it, the same in every process with the same install key
+            (see `tenuto.install_key`), so that a resumed task keeps its sessions.
+            None starts a new run with a random id.
+    """
+    if name is None:
+        run_id = secrets.token_hex(ID_BYTES)
+    else:
+        run_id = derive_run_id(str(name), install_key())
+    return Run(_session(run_id, derive_session_id(run_id, "", "", "0")))
+
+
+def _session(
+    run_id: str,
+    session_id: str,
+    *,
+    agent: str = "",
+    parent: Session | None = None,
+    fork: Fork = "fresh",
+) -> Session:
+    return Session(run_id, session_id, _STORE.get(session_id), agent, parent, fork)
+
+
+def _without(owner: Scope, entry: _Entry | None) -> _Entry | None:
+    """Return the chain without the innermost entry of `owner`."""
+    if entry is None:
+        return None
+    if entry.owner is owner:
+        return entry.previous
+    previous = _without(owner, entry.previous)
+    return entry if previous is entry.previous else replace(entry, previous=previous)

@@ -1,0 +1,82 @@
+"""What a request body says of its turn: is the prompt new, and what opened it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+_PROMPT_FIELDS = (
+    "messages",
+    "input",
+    "prompt",
+    "instructions",
+    "previous_response_id",
+    "conversation",
+)
+_TURN_ROUTES = ("/chat/completions", "/completions", "/responses")
+_TOOL_RESULTS = frozenset({"tool", "function"})
+
+
+def is_turn(method: str, url: str) -> bool:
+    """Tell whether a request is a model call, so that it can open a turn."""
+    return method.upper() == "POST" and url.split("?", 1)[0].endswith(_TURN_ROUTES)
+
+
+def fingerprint(body: Any) -> int | None:
+    """Return a number that two bodies share when they carry the same prompt.
+
+    Process-local (built on `hash`, whose strings are cached): it never travels.
+    Model and sampling settings take no part, so a fallback to another model is the
+    same turn tried again.
+
+    Returns:
+        None when the body carries no prompt.
+    """
+    if not _is_mapping(body):
+        return None
+    prompt = tuple((name, _frozen(body[name])) for name in _PROMPT_FIELDS if name in body)
+    return hash(prompt) if prompt else None
+
+
+def phase_of(body: Any, n: int) -> str | None:
+    """Return what opened turn `n`, from the last message or input item.
+
+    Returns:
+        `start` for turn 0, `tool` after a tool's result, `user` after a user's words,
+        None when the body does not say.
+    """
+    if n == 0:
+        return "start"
+    last = _last_item(body)
+    if isinstance(last, str):
+        return "user"
+    if not _is_mapping(last):
+        return None
+    if last.get("role") in _TOOL_RESULTS or str(last.get("type", "")).endswith("_output"):
+        return "tool"
+    return "user" if last.get("role") == "user" else None
+
+
+def _last_item(body: Any) -> Any:
+    items = body.get("messages", body.get("input")) if _is_mapping(body) else None
+    return items[-1] if _is_list(items) and items else items
+
+
+def _frozen(value: Any) -> int:
+    if isinstance(value, str):
+        return hash(value)
+    if _is_mapping(value):
+        return hash(tuple([(key, _frozen(item)) for key, item in value.items()]))
+    if _is_list(value):
+        return hash(tuple([_frozen(item) for item in value]))
+    if value is None or isinstance(value, int | float | bytes):
+        return hash((type(value), value))
+    return hash(repr(value))
+
+
+def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
