@@ -1,0 +1,1 @@
+"""The HTTP side of the extension: pure ASGI middleware, one responder per request."""

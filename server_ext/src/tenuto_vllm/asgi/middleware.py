@@ -1,0 +1,161 @@
+"""`TurnMiddleware`: give every marked request its rank, and say where it went.
+
+    vllm serve MODEL --data-parallel-size 2 --middleware tenuto_vllm.TurnMiddleware
+
+It keeps no session: the home of a session is in the token that the client echoes, so
+that any number of API processes place alike. Whatever goes wrong in here costs the
+placement, never the request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from typing import Any
+
+from tenuto_vllm import _wire
+from tenuto_vllm.asgi.in_flight import InFlight
+from tenuto_vllm.asgi.responder import Responder, Visit
+from tenuto_vllm.asgi.routes import STATUS_PATH, is_generation, path_of
+from tenuto_vllm.asgi.types import App, Message, Receive, Scope, Send
+from tenuto_vllm.config import Settings
+from tenuto_vllm.engine import seam
+from tenuto_vllm.engine.view import VllmView
+from tenuto_vllm.metrics import Counters
+from tenuto_vllm.model import EngineView, Placement
+from tenuto_vllm.placement import Recent, home_of, place
+
+RANK = b"x-data-parallel-rank"
+_ASCII_RANK = re.compile(rb"[0-9]{1,5}")
+
+
+class TurnMiddleware:
+    """Pure ASGI; holds this process's counters and nothing of any request.
+
+    | request | what happens |
+    |---|---|
+    | lifespan, websocket, a path that runs no model | passed on untouched |
+    | a model call without a valid session id | its rank header is stripped; vLLM places it |
+    | a model call with one | placed; answered with `X-Agent-Affinity`, `X-Agent-Served` |
+    | `GET /tenuto/status` | this process's counters, as JSON |
+    """
+
+    def __init__(self, app: App, *, settings: Settings | None = None) -> None:
+        self._app = app
+        self._settings = settings or Settings.from_env(os.environ)
+        self._counters = Counters()
+        self._in_flight = InFlight()
+        self._recent = Recent()
+        self._vllm: VllmView | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope; errors of the wrapped application pass through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif is_generation(scope):
+            await self._generate(scope, receive, send)
+        elif path_of(scope) == STATUS_PATH and scope["method"] == "GET":
+            await _answer_json(send, self._status(scope))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _generate(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if any(name == RANK for name, _ in scope["headers"]):
+            if self._trusts(scope):
+                await self._app(scope, receive, send)
+                return
+            kept = [header for header in scope["headers"] if header[0] != RANK]
+            scope = {**scope, "headers": kept}
+        visit = self._plan(scope)
+        if visit is None:
+            await self._app(scope, receive, send)
+            return
+        with self._in_flight.on(visit.placement.rank), seam.request_box(visit.scope) as box:
+            box.wanted = visit.placement.rank
+            await self._app(visit.scope, receive, Responder(visit, box, send).send)
+
+    def _plan(self, scope: Scope) -> Visit | None:
+        """Place a request, or return None to leave it to vLLM."""
+        try:
+            decoded = _wire.decode(scope["headers"])
+            for kind in decoded.dropped:
+                self._counters.drop(kind)
+            view = self._view(scope)
+            if decoded.markers is None or view is None:
+                return None
+            ranks, instance = view.ranks(), view.instance()
+            placement = home_of(decoded.markers, instance, ranks) or self._choose(
+                decoded.markers, view, ranks
+            )
+            self._counters.placed[placement.why] += 1
+            if ranks > 1:
+                header = (RANK, b"%d" % placement.rank)
+                scope = {**scope, "headers": [*scope["headers"], header]}
+            return Visit(scope, placement, _wire.affinity_token(instance, placement.rank))
+        except Exception:
+            self._counters.drop("placement")
+            return None
+
+    def _trusts(self, scope: Scope) -> bool:
+        """Tell whether a rank from outside decides: allowed, single, and one the engine has."""
+        given = [value for name, value in scope["headers"] if name == RANK]
+        try:
+            view = self._view(scope) if self._settings.trust_rank else None
+            return (
+                view is not None
+                and len(given) == 1
+                and _ASCII_RANK.fullmatch(given[0]) is not None
+                and int(given[0]) < view.ranks()
+            )
+        except Exception:
+            self._counters.drop("placement")
+            return False
+
+    def _choose(self, markers: _wire.Markers, view: EngineView, ranks: int) -> Placement:
+        if markers.turn.n != 0:
+            # Load has no say then, so it is not read.
+            return place(markers, (0.0,) * ranks, (0.0,) * ranks)
+        now_s = time.monotonic()
+        sent = self._in_flight.counts(ranks)
+        loads = [max(load, own) for load, own in zip(view.loads(), sent, strict=True)]
+        placement = place(markers, loads, self._recent.at(now_s, ranks))
+        self._recent = self._recent.placed(placement.rank, now_s, ranks)
+        return placement
+
+    def _view(self, scope: Scope) -> EngineView | None:
+        state = getattr(scope.get("app"), "state", None)
+        view: EngineView | None = getattr(state, "tenuto_view", None)
+        client = getattr(state, "engine_client", None)
+        if view is not None or client is None:
+            return view
+        if self._vllm is None or self._vllm.engine_client is not client:
+            self._vllm = VllmView(client)
+            seam.install(client)
+        return self._vllm
+
+    def _status(self, scope: Scope) -> dict[str, Any]:
+        try:
+            view = self._view(scope)
+            ranks = view.ranks() if view is not None else 0
+        except Exception:
+            ranks = 0
+        return {
+            "protocol": 1,
+            "process": os.getpid(),
+            "ranks": ranks,
+            "in_flight": self._in_flight.counts(ranks),
+            "placed": dict(self._counters.placed),
+            "dropped": dict(self._counters.dropped),
+        }
+
+
+async def _answer_json(send: Send, value: object) -> None:
+    start: Message = {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [(b"content-type", b"application/json")],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": json.dumps(value).encode()})

@@ -1,0 +1,49 @@
+"""One request's answer: the two headers go out before the first byte of the body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenuto_vllm import _wire
+from tenuto_vllm.asgi.types import Message, Scope, Send
+from tenuto_vllm.engine.seam import RankBox
+from tenuto_vllm.model import Placement
+
+_AFFINITY = _wire.AFFINITY.lower().encode()
+_SERVED = _wire.SERVED.lower().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A placed request: the scope it goes on with, and the token it is answered with."""
+
+    scope: Scope
+    placement: Placement
+    token: str
+
+
+class Responder:
+    """Adds the answer's headers and passes everything else through untouched."""
+
+    def __init__(self, visit: Visit, box: RankBox, send: Send) -> None:
+        self._visit = visit
+        self._box = box
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """Pass one ASGI message on."""
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), *self._headers()]
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        placement = self._visit.placement
+        # A stream starts before the engine is chosen; then the choice stands for it.
+        served = self._box.served
+        rank = placement.rank if served is None else served
+        said = _wire.Served(rank=rank, home=placement.rank, why=placement.why)
+        return [
+            (_AFFINITY, self._visit.token.encode()),
+            (_SERVED, _wire.encode_served(said).encode()),
+        ]

@@ -1,0 +1,30 @@
+"""Which requests are placed."""
+
+from __future__ import annotations
+
+from tenuto_vllm.asgi.types import Scope
+
+GENERATION_PATHS = frozenset(
+    {
+        "/v1/chat/completions",
+        "/v1/chat/completions/batch",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/inference/v1/generate",
+        "/invocations",
+    }
+)
+STATUS_PATH = "/tenuto/status"
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path below the server's `--root-path`."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if root and path.startswith(root) else path
+
+
+def is_generation(scope: Scope) -> bool:
+    """Tell whether an HTTP request runs a model and so has a rank."""
+    return scope["method"] == "POST" and path_of(scope) in GENERATION_PATHS

@@ -1,0 +1,151 @@
+"""The one place that touches vLLM's engine client for routing; imports nothing of vLLM.
+
+vLLM chooses the data-parallel rank of a request in one method of the engine
+client, `DPLBAsyncMPClient.get_core_engine_for_request`, after the last of its
+HTTP endpoints has let go of the request. Of those endpoints `/v1/responses`
+drops the rank header (vLLM 0.32), and none tells afterwards which rank served.
+Wrapped here, that method takes a wish and leaves the answer, in the box of the
+HTTP request it runs for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+_HOOK = "get_core_engine_for_request"
+_MARK = "_tenuto_seam"
+_SCOPE_KEY = "tenuto.rank_box"
+
+
+@dataclass(slots=True, eq=False)
+class RankBox:
+    """What one HTTP request wants from the choice of an engine, and what it got.
+
+    Mutable on purpose: the choice happens in another task, whose context is a
+    copy, so only a shared object brings the answer back.
+
+    Attributes:
+        wanted: rank to use, or None to leave the choice to vLLM. Ignored when
+            out of range or when the request already carries a rank.
+        served: rank that vLLM chose, None before. The first one when an HTTP
+            request makes several engine requests (`n`, a list of prompts).
+        spread: the request's engine requests went to more than one rank.
+        ready: set as soon as `served` is known.
+    """
+
+    wanted: int | None = None
+    served: int | None = None
+    spread: bool = False
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+_current: ContextVar[RankBox | None] = ContextVar("tenuto_rank_box", default=None)
+
+
+@contextmanager
+def request_box(scope: MutableMapping[str, Any]) -> Generator[RankBox]:
+    """Make the box of one HTTP request visible to the engine client.
+
+    Nested middleware of one request share one box. It hangs on the ASGI scope
+    and not on the ContextVar, because uvicorn starts a pipelined request in
+    the context of the one before it.
+
+    Args:
+        scope: the ASGI scope of an HTTP request.
+
+    Yields:
+        The box, which outlives the block in the tasks that the request started.
+    """
+    box: RankBox = scope.setdefault(_SCOPE_KEY, RankBox())
+    token = _current.set(box)
+    try:
+        yield box
+    finally:
+        _current.reset(token)
+
+
+def rank_count(engine_client: object) -> int | None:
+    """Return how many ranks this API process can address, or None when unknown."""
+    try:
+        return len(_core(engine_client).core_engines) or None
+    except Exception:
+        return None
+
+
+def install(engine_client: object) -> bool:
+    """Wrap the rank choice of one engine client, once.
+
+    The wrapper never adds an error of its own: whatever it does not understand,
+    it leaves to vLLM's method, called as vLLM called it.
+
+    Args:
+        engine_client: vLLM's `AsyncLLM`, `app.state.engine_client` in its server.
+
+    Returns:
+        True when the hook is in place, now or from before. False when there is
+        none: a single rank, or a vLLM that chooses elsewhere.
+    """
+    try:
+        core = _core(engine_client)
+        original: Callable[..., Any] = getattr(core, _HOOK)
+        if getattr(original, _MARK, False):
+            return True
+        if not callable(original) or len(core.core_engines) < 2:
+            return False
+        setattr(core, _HOOK, _wrapped(core, original))
+    except Exception:
+        return False
+    return True
+
+
+def _core(engine_client: object) -> Any:
+    client: Any = engine_client
+    return client.engine_core
+
+
+def _wrapped(core: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def get_core_engine_for_request(*args: Any, **kwargs: Any) -> Any:
+        box = _current.get()
+        if box is None:
+            return original(*args, **kwargs)
+        _ask(core, box, args[0] if args else kwargs.get("request"))
+        chosen = original(*args, **kwargs)
+        _note(core, box, chosen)
+        return chosen
+
+    setattr(get_core_engine_for_request, _MARK, True)
+    return get_core_engine_for_request
+
+
+def _ask(core: Any, box: RankBox, request: Any) -> None:
+    """Write the wanted rank into an engine request that has none."""
+    try:
+        wanted = box.wanted
+        # Checked against the engines of this moment: elastic scaling may have
+        # taken ranks away since the wish was made, and vLLM indexes unchecked.
+        if (
+            wanted is not None
+            and request.data_parallel_rank is None
+            and 0 <= wanted < len(core.core_engines)
+        ):
+            request.data_parallel_rank = wanted
+    except Exception:
+        return
+
+
+def _note(core: Any, box: RankBox, chosen: Any) -> None:
+    """Write the index of the chosen engine into the box."""
+    try:
+        rank = int(core.core_engines.index(chosen))
+        if box.served is None:
+            box.served = rank
+        elif box.served != rank:
+            box.spread = True
+        box.ready.set()
+    except Exception:
+        return

@@ -1,0 +1,24 @@
+"""Counters with fixed labels; no id is ever one."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from tenuto_vllm.model import Why
+
+_log = logging.getLogger("tenuto_vllm")
+
+
+class Counters:
+    """What one API process has seen. Each kind of dropped marker is logged once."""
+
+    def __init__(self) -> None:
+        self.placed: Counter[Why] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    def drop(self, kind: str) -> None:
+        """Count a marker that was left out, or a step of ours that failed."""
+        self.dropped[kind] += 1
+        if self.dropped[kind] == 1:
+            _log.warning("a %s was dropped; further ones are only counted", kind)
