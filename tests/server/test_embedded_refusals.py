@@ -157,7 +157,7 @@ async def _stopped_while_it_answers() -> httpx.Response:
         task = asyncio.create_task(client.post("/v1/completions", json={"prompt": "hi"}))
         async with asyncio.timeout(5):
             while not any(engine.loads()):
-                await asyncio.sleep(0)
+                await client.get("/health")
             engine.stop()
             answer = await task
     assert not any(engine.loads())

@@ -44,7 +44,9 @@ def play(program, engine_settings: EngineSettings = SLOW):
     async def main():
         clock = VirtualClock()
         engine = Engine(engine_settings, clock)
-        result = await program(engine, clock)
+        # Real seconds: a leak shows as a wait without end.
+        async with asyncio.timeout(20):
+            result = await program(engine, clock)
         for stats in engine.stats():
             assert stats["in_flight"] == 0
             assert stats["free_blocks"] == stats["total_blocks"]

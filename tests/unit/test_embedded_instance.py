@@ -101,7 +101,8 @@ def test_a_schema_without_a_reasonable_value_is_refused(schema: object):
 
 
 def test_a_schema_that_doubles_at_every_level_is_refused_soon():
-    levels = {f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(35)}
+    levels = {f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(18)}
+    levels["l18"] = {"type": "null"}
     with pytest.raises(ValueError, match="too large"):
         json_instance({"$ref": "#/$defs/l0", "$defs": levels})
 
