@@ -1,0 +1,1 @@
+"""Measurements: each module prints JSON; the tables in docs/ come from them."""
