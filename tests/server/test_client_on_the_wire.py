@@ -30,7 +30,7 @@ AFTER_TOOL = [
     {"role": "tool", "tool_call_id": "1", "content": "a.txt"},
 ]
 AT_ONCE = {"retry-after-ms": "1"}
-KEYS = ("x-session-id", "x-session-affinity", "x-parent-session-id", "x-agent-run-id")
+KEYS = ("x-session-id", "x-parent-session-id", "x-agent-run-id")
 
 
 class Word(pydantic.BaseModel):

@@ -148,18 +148,34 @@ def test_a_stored_response_is_not_continued():
     assert "send the whole input" in message(post_json("/v1/responses", body))
 
 
+class Endless:
+    """A clock on which no sleep ends; `slept` tells that one has begun."""
+
+    def __init__(self) -> None:
+        self.slept = asyncio.Event()
+
+    def now(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.set()
+        await asyncio.Event().wait()
+
+
 async def _stopped_while_it_answers() -> httpx.Response:
-    app = create_app(EngineSettings(decode_tokens_per_s=0.01))
+    clock = Endless()
+    app = create_app(clock=clock)
     engine = app.state.tenuto_view
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://engine"
-    ) as client:
+    transport = httpx.ASGITransport(app)
+    async with (
+        asyncio.timeout(5),
+        httpx.AsyncClient(transport=transport, base_url="http://engine") as client,
+    ):
         task = asyncio.create_task(client.post("/v1/completions", json={"prompt": "hi"}))
-        async with asyncio.timeout(5):
-            while not any(engine.loads()):
-                await client.get("/health")
-            engine.stop()
-            answer = await task
+        await clock.slept.wait()
+        assert list(engine.loads()) == [1.0, 0.0]
+        engine.stop()
+        answer = await task
     assert not any(engine.loads())
     return answer
 

@@ -7,22 +7,26 @@ collector neither raise nor leave a stale session behind.
 
 from __future__ import annotations
 
+import functools
 import secrets
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal, Self
 
+from tenuto import _wire
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
 from tenuto.sessions import SessionState, SessionStore
 
 Fork = Literal["fresh", "inherit"]
+# A header as HTTP libraries hold it: name as written, lower-case name, value.
+Raw = tuple[bytes, bytes, bytes]
 
 _STORE = SessionStore()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
     """One linear KV history: the root of a run, or one agent instance.
 
@@ -35,6 +39,13 @@ class Session:
     agent: str = ""
     parent: Session | None = None
     fork: Fork = "fresh"
+
+    @functools.cached_property
+    def headers(self) -> list[Raw]:
+        """The headers that are the same on every call of the session."""
+        parent = self.parent.session_id if self.parent is not None else None
+        said = _wire.encode(_wire.Markers(self.session_id, parent, self.run_id))
+        return [(n.encode(), n.lower().encode(), value.encode()) for n, value in said.items()]
 
 
 @dataclass(frozen=True, slots=True)

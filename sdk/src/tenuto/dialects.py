@@ -16,27 +16,19 @@ from tenuto.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The headers one kind of server is sent."""
+    """The headers one kind of server is sent, by their names as written."""
 
     name: str
-    headers: frozenset[str]
+    headers: frozenset[bytes]
 
 
-VLLM = Dialect(
-    "vllm",
-    frozenset(
-        {
-            _wire.SESSION,
-            _wire.SESSION_AFFINITY,
-            _wire.PARENT,
-            _wire.RUN,
-            _wire.TURN,
-            _wire.AFFINITY,
-        }
-    ),
-)
-GENERIC = Dialect("generic", frozenset({_wire.SESSION, _wire.SESSION_AFFINITY, _wire.PARENT}))
-PUBLIC = Dialect("public", frozenset({_wire.SESSION}))
+def _dialect(name: str, *headers: str) -> Dialect:
+    return Dialect(name, frozenset(header.encode() for header in headers))
+
+
+VLLM = _dialect("vllm", _wire.SESSION, _wire.PARENT, _wire.RUN, _wire.TURN, _wire.AFFINITY)
+GENERIC = _dialect("generic", _wire.SESSION, _wire.SESSION_AFFINITY, _wire.PARENT)
+PUBLIC = _dialect("public", _wire.SESSION)
 
 DIALECTS = {dialect.name: dialect for dialect in (VLLM, GENERIC, PUBLIC)}
 

@@ -6,8 +6,9 @@ streaming responses and openai's own retries all keep working, and other wrapper
 compose in either order:
 
 * `request` takes one snapshot per logical call;
-* `_prepare_options` runs per attempt and adds the headers;
-* `_build_request` guards the finished request against redirects to another origin;
+* `_prepare_options` keeps it where a subclass rewrites the headers (Azure);
+* `_build_request` runs per attempt and marks the finished HTTP request, where every
+  header of the caller, of the client and of its HTTP client is already there to win;
 * `_process_response` reads the answer's headers.
 
 Each of ours ends in the original, and an error of ours is logged and passed over.
@@ -18,12 +19,11 @@ from __future__ import annotations
 import functools
 import logging
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from openai._base_client import AsyncAPIClient, SyncAPIClient
 
 from tenuto import _wire, dialects
-from tenuto.context import Session, current_session
+from tenuto.context import Raw, Session, current_session
 from tenuto.dialects import Dialect
 from tenuto.errors import ConfigError
 from tenuto.sessions import OpenTurn, Origin
@@ -33,6 +33,10 @@ C = TypeVar("C", bound="SyncAPIClient | AsyncAPIClient")
 
 _log = logging.getLogger("tenuto")
 _GUARD = "tenuto.guard"
+_SESSION = _wire.SESSION.lower().encode()
+_TURN = (_wire.TURN.encode(), _wire.TURN.lower().encode())
+_AFFINITY = (_wire.AFFINITY.encode(), _wire.AFFINITY.lower().encode())
+_PORTS = {"http": 80, "https": 443}
 
 
 def wrap(client: C, *, dialect: str | None = None) -> C:
@@ -75,11 +79,10 @@ class _Call:
 
 
 class _Headers(dict[str, Any]):
-    """Request headers that carry their call, and what was added, between the seams."""
+    """The caller's headers, carrying their call from one seam to the next."""
 
     call: _Call
     origin: Origin | None = None
-    added: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=64)
@@ -88,8 +91,7 @@ def _stamped_class(base: type[Any], dialect: Dialect | None) -> type[Any]:
         return await base.request(self, cast_to, _snapshot(options), **rest)
 
     async def prepare_async(self: Any, options: Any) -> Any:
-        call = _call_of(options)
-        return _stamp(self, call, await base._prepare_options(self, options), dialect)
+        return _carried(options, await base._prepare_options(self, options))
 
     async def process_async(self: Any, **given: Any) -> Any:
         _learn(given)
@@ -99,15 +101,14 @@ def _stamped_class(base: type[Any], dialect: Dialect | None) -> type[Any]:
         return base.request(self, cast_to, _snapshot(options), **rest)
 
     def prepare_sync(self: Any, options: Any) -> Any:
-        call = _call_of(options)
-        return _stamp(self, call, base._prepare_options(self, options), dialect)
+        return _carried(options, base._prepare_options(self, options))
 
     def process_sync(self: Any, **given: Any) -> Any:
         _learn(given)
         return base._process_response(self, **given)
 
     def build(self: Any, options: Any, **rest: Any) -> Any:
-        return _guard(self, options, base._build_request(self, options, **rest))
+        return _mark(self, options, base._build_request(self, options, **rest), dialect)
 
     is_async = issubclass(base, AsyncAPIClient)
     # The names stay: openai's User-Agent is made of the class's own.
@@ -128,64 +129,57 @@ def _stamped_class(base: type[Any], dialect: Dialect | None) -> type[Any]:
 
 
 def _snapshot(options: Any) -> Any:
+    """Note the call on its options; each attempt works on a copy of them.
+
+    Options that come a second time are a second call: what they carry of the first is
+    replaced.
+    """
     try:
         call = _open_call(options)
-        if call is None or isinstance(options.headers, _Headers):
-            return options
-        options = options.model_copy()
-        options.headers = _carrying(options, call)
+        if call is not None:
+            options.headers = _carrying(options, call)
+        elif isinstance(options.headers, _Headers):
+            options.headers = dict(options.headers)
     except Exception:
         _report("snapshot")
     return options
 
 
-def _call_of(options: Any) -> _Call | None:
-    """Return the snapshot's call; another wrapper may have stood in front of `request`."""
+def _carried(before: Any, after: Any) -> Any:
     try:
-        headers = options.headers
-        return headers.call if isinstance(headers, _Headers) else _open_call(options)
+        call = getattr(before.headers, "call", None)
+        if call is not None and not isinstance(after.headers, _Headers):
+            after.headers = _carrying(after, call)
     except Exception:
-        _report("call")
-        return None
+        _report("carry")
+    return after
 
 
-def _stamp(client: Any, call: _Call | None, options: Any, dialect: Dialect | None) -> Any:
+def _mark(client: Any, options: Any, request: Any, dialect: Dialect | None) -> Any:
     try:
-        if call is not None:
-            options.headers = _stamped(client, call, options, dialect)
+        if not isinstance(options.headers, _Headers):
+            # Another wrapper may stand in front of `request`, on the instance.
+            _snapshot(options)
+        if isinstance(options.headers, _Headers):
+            said: _Headers = options.headers
+            said.origin = origin = _target(client, options.url, request)
+            added = _add_markers(said, origin, request.headers, dialect)
+            _guard(client, request, origin, added)
     except Exception:
-        _report("stamp")
-    return options
-
-
-def _guard(client: Any, options: Any, request: Any) -> Any:
-    """Keep our headers from following a redirect to another origin.
-
-    openai follows redirects with every header but Authorization; AzureOpenAI guards its
-    api-key by the same hook.
-    """
-    try:
-        headers = options.headers
-        if isinstance(headers, _Headers) and headers.added:
-            request.extensions[_GUARD] = (headers.origin, headers.added)
-            hooks = client._client.event_hooks["request"]
-            hook = _strip_async if isinstance(client, AsyncAPIClient) else _strip
-            if hook not in hooks:
-                hooks.append(hook)
-    except Exception:
-        _report("guard")
+        _report("mark")
     return request
 
 
 def _learn(given: dict[str, Any]) -> None:
     try:
         headers = given["options"].headers
-        response = given["response"]
         if not isinstance(headers, _Headers):
             return
-        token = response.headers.get(_wire.AFFINITY)
+        response = given["response"]
+        token = _value(response.headers, _AFFINITY[1])
         if token is not None and _wire.is_opaque(token):
-            headers.call.session.state.keep_token(_origin(response.url), token)
+            origin = headers.origin if not response.history else None
+            headers.call.session.state.keep_token(origin or _origin(response.url), token)
     except Exception:
         _report("learn")
 
@@ -205,29 +199,73 @@ def _open_call(options: Any) -> _Call | None:
 
 
 def _carrying(options: Any, call: _Call) -> _Headers:
-    given: Any = options.headers
-    headers = _Headers(given if hasattr(given, "items") else {})
+    # openai's NotGiven is false, as is an empty mapping.
+    headers = _Headers(options.headers or ())
     headers.call = call
     return headers
 
 
-def _stamped(client: Any, call: _Call, options: Any, dialect: Dialect | None) -> _Headers:
-    headers = _carrying(options, call)
-    headers.origin = origin = _target(client, options)
-    token = _token(call.session, origin)
-    known = dialect or (dialects.VLLM if token else dialects.for_host(origin[1]))
-    decided = {name.lower() for name in (*headers, *client._custom_headers)}
-    if _wire.SESSION.lower() in decided:
+def _add_markers(
+    said: _Headers, origin: Origin, headers: Any, dialect: Dialect | None
+) -> list[str]:
+    """Add what the dialect knows and nobody else decided; return the names added."""
+    call = said.call
+    session = call.session
+    decided = _names(headers)
+    if said:
+        decided.update([name.lower().encode("ascii", "replace") for name in said])
+    if _SESSION in decided:
         # The caller names another session: what we know of ours would mislead.
-        return headers
-    ours = {
-        name: value
-        for name, value in _wire.encode(_markers(call, token)).items()
-        if name in known.headers and name.lower() not in decided
-    }
-    headers.update(ours)
-    headers.added = tuple(ours)
-    return headers
+        return []
+    token = _token(session, origin)
+    ours = list(session.headers)
+    if call.turn is not None:
+        ours.append((*_TURN, _turn(call, call.turn).encode()))
+    if token is not None:
+        ours.append((*_AFFINITY, token.encode()))
+    known = (dialect or (dialects.VLLM if token else dialects.for_host(origin[1]))).headers
+    fresh = [item for item in ours if item[0] in known and item[1] not in decided]
+    _extend(headers, fresh)
+    return [name.decode() for _, name, _ in fresh]
+
+
+# httpx's and httpx2's `Headers` look through all of theirs for every name they are asked
+# for or given, half of what a call of ours would cost. The list behind them, (name as
+# written, lower-case name, value) in bytes, is used where it is as known.
+def _names(headers: Any) -> set[bytes]:
+    try:
+        return {name for _, name, _ in headers._list}
+    except (AttributeError, ValueError):
+        return {name.lower().encode() for name in headers}
+
+
+def _value(headers: Any, name: bytes) -> str | None:
+    try:
+        values = [value for _, lower, value in headers._list if lower == name]
+    except (AttributeError, ValueError):
+        value: str | None = headers.get(name.decode())
+        return value
+    return values[0].decode("ascii", "replace") if values else None
+
+
+def _extend(headers: Any, items: list[Raw]) -> None:
+    try:
+        headers._list.extend(items)
+    except AttributeError:
+        headers.update([(name.decode(), value.decode()) for name, _, value in items])
+
+
+def _guard(client: Any, request: Any, origin: Origin, added: list[str]) -> None:
+    """Keep our headers from following a redirect to another origin.
+
+    openai follows redirects with every header but Authorization; AzureOpenAI guards its
+    api-key by the same hook.
+    """
+    request.extensions[_GUARD] = (origin, added)
+    hooks = client._client.event_hooks["request"]
+    hook = _strip_async if isinstance(client, AsyncAPIClient) else _strip
+    if hook not in hooks:
+        hooks.append(hook)
 
 
 def _token(session: Session, origin: Origin) -> str | None:
@@ -237,20 +275,16 @@ def _token(session: Session, origin: Origin) -> str | None:
     return own
 
 
-def _markers(call: _Call, token: str | None) -> _wire.Markers:
-    session, turn = call.session, call.turn
-    said = _wire.Turn()
-    if turn is not None:
-        fork = session.fork if session.fork == "inherit" and turn.n == 0 else None
-        said = _wire.Turn(n=turn.n, attempt=turn.next_attempt(), phase=call.phase, fork=fork)
-    parent = session.parent.session_id if session.parent is not None else None
-    return _wire.Markers(session.session_id, parent, session.run_id, said, token)
+def _turn(call: _Call, turn: OpenTurn) -> str:
+    fork = "inherit" if call.session.fork == "inherit" and turn.n == 0 else None
+    said = _wire.Turn(n=turn.n, attempt=turn.next_attempt(), phase=call.phase, fork=fork)
+    return _wire.encode_turn(said)
 
 
-def _target(client: Any, options: Any) -> Origin:
-    """Return the origin that a request goes to; absolute URLs override the base URL."""
-    if "://" in options.url:
-        return _origin(urlsplit(options.url))
+def _target(client: Any, url: str, request: Any) -> Origin:
+    """Return the origin of a request: the base URL's, unless the call names its own."""
+    if "://" in url:
+        return _origin(request.url)
     base = client.base_url
     known: tuple[Any, Origin] | None = client.__dict__.get("_tenuto_origin")
     if known is None or known[0] is not base:
@@ -259,14 +293,13 @@ def _target(client: Any, options: Any) -> Origin:
 
 
 def _origin(url: Any) -> Origin:
-    """Return (scheme, host, port) of an httpx, httpx2 or split URL."""
-    host = getattr(url, "host", None) or url.hostname or ""
-    port = url.port if url.port is not None else {"http": 80, "https": 443}.get(url.scheme)
-    return url.scheme, host, port
+    """Return (scheme, host, port) of an httpx or httpx2 URL."""
+    scheme, port = url.scheme, url.port
+    return scheme, url.host, _PORTS.get(scheme) if port is None else port
 
 
 def _strip(request: Any) -> None:
-    guard: tuple[Origin, tuple[str, ...]] | None = request.extensions.get(_GUARD)
+    guard: tuple[Origin, list[str]] | None = request.extensions.get(_GUARD)
     if guard is not None and guard[0] != _origin(request.url):
         for name in guard[1]:
             request.headers.pop(name, None)

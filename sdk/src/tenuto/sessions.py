@@ -67,6 +67,8 @@ class SessionState:
 
     def keep_token(self, origin: Origin, token: str) -> None:
         """Remember the token of an answer, for requests to `origin` only."""
+        if self._tokens.get(origin) == token:
+            return
         with self._lock:
             self._tokens[origin] = token
             self._tokens.move_to_end(origin)

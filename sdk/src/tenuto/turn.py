@@ -14,12 +14,19 @@ _PROMPT_FIELDS = (
     "conversation",
 )
 _TURN_ROUTES = ("/chat/completions", "/completions", "/responses")
+_PLAIN_ROUTES = frozenset(_TURN_ROUTES)
+# Named here: an `A | B` in a call is built anew each time.
+_MAPPINGS = (dict, Mapping)
+_LISTS = (list, tuple)
+_SCALARS = (int, float, bytes, type(None))
 _TOOL_RESULTS = frozenset({"tool", "function"})
 
 
 def is_turn(method: str, url: str) -> bool:
     """Tell whether a request is a model call, so that it can open a turn."""
-    return method.upper() == "POST" and url.split("?", 1)[0].endswith(_TURN_ROUTES)
+    if method.upper() != "POST":
+        return False
+    return url in _PLAIN_ROUTES or url.split("?", 1)[0].endswith(_TURN_ROUTES)
 
 
 def fingerprint(body: Any) -> int | None:
@@ -34,8 +41,8 @@ def fingerprint(body: Any) -> int | None:
     """
     if not _is_mapping(body):
         return None
-    prompt = tuple((name, _frozen(body[name])) for name in _PROMPT_FIELDS if name in body)
-    return hash(prompt) if prompt else None
+    prompt = [(name, _frozen(body[name])) for name in _PROMPT_FIELDS if name in body]
+    return hash(tuple(prompt)) if prompt else None
 
 
 def phase_of(body: Any, n: int) -> str | None:
@@ -66,17 +73,20 @@ def _frozen(value: Any) -> int:
     if isinstance(value, str):
         return hash(value)
     if _is_mapping(value):
-        return hash(tuple([(key, _frozen(item)) for key, item in value.items()]))
+        # Most values are strings, and a long prompt is thousands of them.
+        return hash(
+            tuple([(k, hash(v) if type(v) is str else _frozen(v)) for k, v in value.items()])
+        )
     if _is_list(value):
         return hash(tuple([_frozen(item) for item in value]))
-    if value is None or isinstance(value, int | float | bytes):
+    if isinstance(value, _SCALARS):
         return hash((type(value), value))
     return hash(repr(value))
 
 
 def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
-    return isinstance(value, Mapping)
+    return isinstance(value, _MAPPINGS)
 
 
 def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, list | tuple)
+    return isinstance(value, _LISTS)

@@ -98,7 +98,7 @@ known_names = st.sampled_from(
         )
     ]
 )
-near_keys = [key.encode() for key, _ in _wire._KEYS] + [b"x", b"*", b""]
+near_keys = [key.encode() for key in _wire._KEYS] + [b"x", b"*", b""]
 near_items = [
     *(b"1", b"-1", b"9" * 16, b"1.5", b"tool", b'"tool"', b"()", b"(1 2)", b"(1 2", b"?1"),
     *(b"a;b=1", b":AA==:", b"@1", b'%"%c3"', b'"abcdefgh abcdefgh_t1"', b"\xef\xbc\x97", b"\x00"),
@@ -123,7 +123,7 @@ def test_decode_never_raises_and_answers_only_valid_markers(raw: list[tuple[byte
         "run",
         "affinity",
         "turn",
-        *(f"turn.{key}" for key, _ in _wire._KEYS),
+        *(f"turn.{key}" for key in _wire._KEYS),
     }
     if got.markers is not None:
         again = _wire.decode(as_asgi(_wire.encode(got.markers)))

@@ -49,10 +49,11 @@ def place(markers: Markers, loads: Sequence[float], recent: Sequence[float]) -> 
     if markers.turn.n != 0:
         return Placement(by_hash(markers.session, len(loads)), "hash")
     least = min(loads)
+    if loads.count(least) == 1:
+        return Placement(loads.index(least), "first")
     free = [rank for rank, load in enumerate(loads) if load == least]
     fewest = min([recent[rank] for rank in free])
-    free = [rank for rank in free if recent[rank] == fewest]
-    if len(free) == 1:
-        return Placement(free[0], "first")
     weighed = weights(markers.session, len(loads))
-    return Placement(max(free, key=weighed.__getitem__), "first")
+    return Placement(
+        max([(weighed[rank], rank) for rank in free if recent[rank] == fewest])[1], "first"
+    )

@@ -1,0 +1,191 @@
+"""What stamping a call, serving a request and picking a rank cost, in microseconds.
+
+    python -m benchmarks.overhead [--rounds N]
+
+Both sides of a pair run interleaved in one process, so that the machine's drift meets
+both alike; the figure is the median of the differences within pairs of neighbours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import openai
+
+import tenuto
+from tenuto import _wire as client_wire
+from tenuto_vllm import TurnMiddleware
+from tenuto_vllm._wire import Markers, Turn
+from tenuto_vllm.placement import Recent, place
+
+Step = Callable[[], Any]
+SMALL = [{"role": "user", "content": "hello"}]
+PROMPT_4_KB = [
+    {"role": role, "content": "x" * 400} for role in ("system", *("user", "assistant") * 4, "user")
+]
+
+
+def paired_us(bare: Step, ours: Step, rounds: int) -> dict[str, float]:
+    """Return the medians of both sides and of their difference, microseconds a call."""
+    costs: tuple[list[float], list[float]] = ([], [])
+    for i in range(rounds):
+        # Each goes first in turn: the second of a pair runs on warmer caches.
+        for side in ((0, 1), (1, 0))[i % 2]:
+            step = (bare, ours)[side]
+            started = time.perf_counter_ns()
+            step()
+            costs[side].append((time.perf_counter_ns() - started) / 1000)
+    extra = [b - a for a, b in zip(*costs, strict=True)]
+    return {
+        "bare_us": round(statistics.median(costs[0]), 2),
+        "ours_us": round(statistics.median(costs[1]), 2),
+        "extra_us": round(statistics.median(extra), 2),
+    }
+
+
+def stamping(messages: list[dict[str, str]], rounds: int) -> dict[str, float]:
+    """Time one logical call of a client from `request` up to the built HTTP request.
+
+    The network is left out: it would drown the difference. The answer's side, where the
+    token is read, is in.
+    """
+    answer = httpx2.Response(
+        200,
+        json={"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": []},
+        headers={"X-Agent-Affinity": "0123456789abcdef.1"},
+    )
+
+    def client() -> openai.OpenAI:
+        def handler(request: httpx2.Request) -> httpx2.Response:
+            return httpx2.Response(200, headers=answer.headers, content=answer.content)
+
+        http = httpx2.Client(transport=httpx2.MockTransport(handler))
+        return openai.OpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", http_client=http)
+
+    bare, ours = client(), tenuto.wrap(client())
+    bodies = [
+        {"model": "m", "messages": [*messages, {"role": "user", "content": str(i)}]}
+        for i in range(64)
+    ]
+    turn = iter(range(10**9))
+
+    def call(one: openai.OpenAI) -> Step:
+        return lambda: one.post("/chat/completions", body=bodies[next(turn) % 64], cast_to=object)
+
+    with tenuto.run() as run, run.agent("planner"):
+        return paired_us(call(bare), call(ours), rounds)
+
+
+def middleware(rounds: int) -> dict[str, float]:
+    """Time one request through a bare ASGI app and through the middleware before it."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        pass
+
+    view = SimpleNamespace(
+        ranks=lambda: 8, instance=lambda: "0123456789abcdef", loads=lambda: [0.0] * 8
+    )
+    state = SimpleNamespace(tenuto_view=view)
+    said = client_wire.Markers(
+        "a" * 32,
+        "b" * 32,
+        "c" * 32,
+        client_wire.Turn(n=7, attempt=0, phase="tool"),
+        "0123456789abcdef.3",
+    )
+    common = (
+        "host",
+        "accept",
+        "accept-encoding",
+        "connection",
+        "user-agent",
+        "authorization",
+        "content-type",
+        "content-length",
+    )
+    headers = [(name.encode(), b"x" * 16) for name in common]
+    headers += [(f"x-stainless-{i}".encode(), b"x" * 8) for i in range(8)]
+    headers += [(k.lower().encode(), v.encode()) for k, v in client_wire.encode(said).items()]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "root_path": "",
+        "headers": headers,
+        "app": SimpleNamespace(state=state),
+    }
+
+    def request(target: Callable[..., Awaitable[None]]) -> Step:
+        def step() -> None:
+            # Without a loop: nothing in here waits, so one step runs it to its end.
+            try:
+                target(dict(scope), receive, send).__await__().__next__()
+            except StopIteration:
+                return
+            raise RuntimeError("the request waited")
+
+        return step
+
+    return paired_us(request(app), request(TurnMiddleware(app)), rounds)
+
+
+def picking(ranks: int, rounds: int) -> dict[str, float]:
+    """Time one choice of the least loaded rank, and one by hash, microseconds."""
+    loads = [float(i % 3 + 1) for i in range(ranks)]
+    tied = [0.0] * ranks
+    recent = Recent((0.0,) * ranks).at(1.0, ranks)
+    cases = {
+        "first_us": (Markers("a" * 32, turn=Turn(n=0)), loads),
+        "first_all_idle_us": (Markers("a" * 32, turn=Turn(n=0)), tied),
+        "hash_us": (Markers("a" * 32, turn=Turn(n=1)), tied),
+    }
+    costs: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, (markers, load) in cases.items():
+            started = time.perf_counter_ns()
+            place(markers, load, recent)
+            costs[name].append((time.perf_counter_ns() - started) / 1000)
+    return {name: round(statistics.median(cost), 2) for name, cost in costs.items()}
+
+
+def main() -> None:
+    """Print every figure as one JSON object."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=4000, help="pairs measured (default 4000)")
+    rounds = parser.parse_args().rounds
+    print(
+        json.dumps(
+            {
+                "python": platform.python_version(),
+                "machine": platform.machine(),
+                "openai": openai.__version__,
+                "rounds": rounds,
+                "stamping_small_prompt": stamping(SMALL, rounds),
+                "stamping_4_kb_prompt": stamping(PROMPT_4_KB, rounds),
+                "middleware": middleware(rounds),
+                "picking_at_64_ranks": picking(64, rounds),
+            },
+            indent=2,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

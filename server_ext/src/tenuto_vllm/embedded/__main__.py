@@ -1,0 +1,107 @@
+"""`python -m tenuto_vllm.embedded`: the embedded engine from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tenuto_vllm.embedded import EngineSettings, create_app
+from tenuto_vllm.embedded.server import run
+
+_EPILOG = """\
+One UTF-8 byte is one token. Answers are words that follow from the prompt, or the smallest
+JSON that the asked schema accepts. Routes: /v1/chat/completions, /v1/completions,
+/v1/responses, /v1/models, /health, /stats, and POST /reset_prefix_cache.
+
+  python -m tenuto_vllm.embedded --ranks 4 --blocks 1024
+  curl localhost:8000/v1/completions -H 'content-type: application/json' \\
+       -d '{"model": "tiny", "prompt": "hello"}'
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status.
+
+    Args:
+        arguments: without the program's name; those of the process if None.
+    """
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        settings = EngineSettings(
+            ranks=given.ranks,
+            blocks=given.blocks,
+            block_size=given.block_size,
+            max_model_len=given.max_model_len,
+            prefill_tokens_per_s=given.prefill_tokens_per_s,
+            decode_tokens_per_s=given.decode_tokens_per_s,
+            served_model_name=given.served_model_name,
+        )
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        run(create_app(settings, given.middleware), given.host, given.port)
+    except OSError as error:
+        print(f"cannot listen on {given.host}:{given.port}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+        pass
+
+    defaults = EngineSettings()
+    parser = argparse.ArgumentParser(
+        prog="python -m tenuto_vllm.embedded",
+        description="An OpenAI-shaped server with several data-parallel ranks, each with a\n"
+        "prefix cache that behaves as vLLM's does. No model, no GPU.",
+        epilog=_EPILOG,
+        formatter_class=Help,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind")
+    parser.add_argument("--port", type=int, default=8000, help="port; 0 picks a free one")
+    sizes = [
+        ("--ranks", defaults.ranks, "data-parallel ranks"),
+        ("--blocks", defaults.blocks, "cache blocks of each rank; one is reserved"),
+        ("--block-size", defaults.block_size, "tokens in a block"),
+        ("--max-model-len", defaults.max_model_len, "longest prompt and output, in tokens"),
+    ]
+    speeds = [
+        ("--prefill-tokens-per-s", defaults.prefill_tokens_per_s, "uncached prompt, per rank"),
+        ("--decode-tokens-per-s", defaults.decode_tokens_per_s, "output, per request"),
+    ]
+    for name, default, text in sizes:
+        parser.add_argument(name, type=int, default=default, metavar="N", help=text)
+    for name, default, text in speeds:
+        parser.add_argument(name, type=float, default=default, metavar="RATE", help=text)
+    parser.add_argument(
+        "--served-model-name", default=defaults.served_model_name, metavar="NAME", help="model"
+    )
+    parser.add_argument(
+        "--middleware",
+        type=_middleware,
+        action="append",
+        default=[],
+        metavar="MODULE.CLASS",
+        help="ASGI middleware; may be repeated, the last one is outermost",
+    )
+    return parser
+
+
+def _middleware(path: str) -> type[Any]:
+    module, _, name = path.rpartition(".")
+    try:
+        found: object = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"cannot import {path!r}: {error}") from error
+    if not isinstance(found, type):
+        raise argparse.ArgumentTypeError(f"{path!r} is not a class")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
