@@ -9,6 +9,7 @@ both alike; the figure is the median of the differences within pairs of neighbou
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
 import statistics
@@ -27,28 +28,38 @@ from tenuto_vllm._wire import Markers, Turn
 from tenuto_vllm.placement import Recent, place
 
 Step = Callable[[], Any]
+TURNS = 43
 SMALL = [{"role": "user", "content": "hello"}]
 PROMPT_4_KB = [
     {"role": role, "content": "x" * 400} for role in ("system", *("user", "assistant") * 4, "user")
 ]
 
 
-def paired_us(bare: Step, ours: Step, rounds: int) -> dict[str, float]:
-    """Return the medians of both sides and of their difference, microseconds a call."""
-    costs: tuple[list[float], list[float]] = ([], [])
-    for i in range(rounds):
-        # Each goes first in turn: the second of a pair runs on warmer caches.
-        for side in ((0, 1), (1, 0))[i % 2]:
-            step = (bare, ours)[side]
-            started = time.perf_counter_ns()
-            step()
-            costs[side].append((time.perf_counter_ns() - started) / 1000)
-    extra = [b - a for a, b in zip(*costs, strict=True)]
-    return {
-        "bare_us": round(statistics.median(costs[0]), 2),
-        "ours_us": round(statistics.median(costs[1]), 2),
-        "extra_us": round(statistics.median(extra), 2),
-    }
+class Pairs:
+    """Costs of two steps, run in turn."""
+
+    def __init__(self) -> None:
+        self._costs: tuple[list[float], list[float]] = ([], [])
+
+    def measure(self, bare: Step, ours: Step, rounds: int) -> None:
+        """Run both `rounds` times; each goes first in turn."""
+        for i in range(rounds):
+            for side in ((0, 1), (1, 0))[i % 2]:
+                step = (bare, ours)[side]
+                started = time.perf_counter_ns()
+                step()
+                self._costs[side].append((time.perf_counter_ns() - started) / 1000)
+
+    def medians(self) -> dict[str, float]:
+        """Return the medians of both sides and of their differences, microseconds."""
+        bare, ours = self._costs
+        return {
+            "bare_us": round(statistics.median(bare), 2),
+            "ours_us": round(statistics.median(ours), 2),
+            "extra_us": round(
+                statistics.median([b - a for a, b in zip(bare, ours, strict=True)]), 2
+            ),
+        }
 
 
 def stamping(messages: list[dict[str, str]], rounds: int) -> dict[str, float]:
@@ -75,13 +86,18 @@ def stamping(messages: list[dict[str, str]], rounds: int) -> dict[str, float]:
         {"model": "m", "messages": [*messages, {"role": "user", "content": str(i)}]}
         for i in range(64)
     ]
-    turn = iter(range(10**9))
+    turn = itertools.count()
 
     def call(one: openai.OpenAI) -> Step:
         return lambda: one.post("/chat/completions", body=bodies[next(turn) % 64], cast_to=object)
 
-    with tenuto.run() as run, run.agent("planner"):
-        return paired_us(call(bare), call(ours), rounds)
+    # A session has about 43 turns, so the agent changes after as many pairs.
+    costs = Pairs()
+    with tenuto.run() as run:
+        for session in range(rounds // TURNS):
+            with run.agent("planner", instance=session):
+                costs.measure(call(bare), call(ours), TURNS)
+    return costs.medians()
 
 
 def middleware(rounds: int) -> dict[str, float]:
@@ -141,18 +157,19 @@ def middleware(rounds: int) -> dict[str, float]:
 
         return step
 
-    return paired_us(request(app), request(TurnMiddleware(app)), rounds)
+    costs = Pairs()
+    costs.measure(request(app), request(TurnMiddleware(app)), rounds)
+    return costs.medians()
 
 
 def picking(ranks: int, rounds: int) -> dict[str, float]:
     """Time one choice of the least loaded rank, and one by hash, microseconds."""
-    loads = [float(i % 3 + 1) for i in range(ranks)]
-    tied = [0.0] * ranks
+    idle, some_busy = [0.0] * ranks, [float(i % 2) for i in range(ranks)]
     recent = Recent((0.0,) * ranks).at(1.0, ranks)
     cases = {
-        "first_us": (Markers("a" * 32, turn=Turn(n=0)), loads),
-        "first_all_idle_us": (Markers("a" * 32, turn=Turn(n=0)), tied),
-        "hash_us": (Markers("a" * 32, turn=Turn(n=1)), tied),
+        "first_all_idle_us": (Markers("a" * 32, turn=Turn(n=0)), idle),
+        "first_half_busy_us": (Markers("a" * 32, turn=Turn(n=0)), some_busy),
+        "hash_us": (Markers("a" * 32, turn=Turn(n=1)), idle),
     }
     costs: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):

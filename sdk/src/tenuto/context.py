@@ -7,14 +7,14 @@ collector neither raise nor leave a stale session behind.
 
 from __future__ import annotations
 
-import functools
 import secrets
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Literal, Self
 
 from tenuto import _wire
+from tenuto.dialects import Dialect
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
 from tenuto.sessions import SessionState, SessionStore
@@ -26,7 +26,7 @@ Raw = tuple[bytes, bytes, bytes]
 _STORE = SessionStore()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Session:
     """One linear KV history: the root of a run, or one agent instance.
 
@@ -39,13 +39,22 @@ class Session:
     agent: str = ""
     parent: Session | None = None
     fork: Fork = "fresh"
+    _headers: dict[str, tuple[Raw, ...]] = field(
+        default_factory=dict[str, "tuple[Raw, ...]"], repr=False, compare=False
+    )
 
-    @functools.cached_property
-    def headers(self) -> list[Raw]:
-        """The headers that are the same on every call of the session."""
+    def headers(self, dialect: Dialect) -> list[Raw]:
+        """Return the headers that are the same on every call of the session."""
+        known = self._headers.get(dialect.name)
+        if known is None:
+            known = self._headers[dialect.name] = self._encoded(dialect)
+        return list(known)
+
+    def _encoded(self, dialect: Dialect) -> tuple[Raw, ...]:
         parent = self.parent.session_id if self.parent is not None else None
         said = _wire.encode(_wire.Markers(self.session_id, parent, self.run_id))
-        return [(n.encode(), n.lower().encode(), value.encode()) for n, value in said.items()]
+        raw = [(n.encode(), n.lower().encode(), value.encode()) for n, value in said.items()]
+        return tuple(item for item in raw if item[0] in dialect.headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,11 @@ _GUARD = "tenuto.guard"
 _SESSION = _wire.SESSION.lower().encode()
 _TURN = (_wire.TURN.encode(), _wire.TURN.lower().encode())
 _AFFINITY = (_wire.AFFINITY.encode(), _wire.AFFINITY.lower().encode())
+_OURS = frozenset(
+    name.lower().encode()
+    for name in (_wire.SESSION_AFFINITY, _wire.PARENT, _wire.RUN, _wire.TURN, _wire.AFFINITY)
+)
+_NOWHERE: Origin = ("", "", None)
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -81,8 +86,10 @@ class _Call:
 class _Headers(dict[str, Any]):
     """The caller's headers, carrying their call from one seam to the next."""
 
+    __slots__ = ("call", "origin")
+
     call: _Call
-    origin: Origin | None = None
+    origin: Origin
 
 
 @functools.lru_cache(maxsize=64)
@@ -178,8 +185,8 @@ def _learn(given: dict[str, Any]) -> None:
         response = given["response"]
         token = _value(response.headers, _AFFINITY[1])
         if token is not None and _wire.is_opaque(token):
-            origin = headers.origin if not response.history else None
-            headers.call.session.state.keep_token(origin or _origin(response.url), token)
+            origin = _origin(response.url) if response.history else headers.origin
+            headers.call.session.state.keep_token(origin, token)
     except Exception:
         _report("learn")
 
@@ -201,14 +208,14 @@ def _open_call(options: Any) -> _Call | None:
 def _carrying(options: Any, call: _Call) -> _Headers:
     # openai's NotGiven is false, as is an empty mapping.
     headers = _Headers(options.headers or ())
-    headers.call = call
+    headers.call, headers.origin = call, _NOWHERE
     return headers
 
 
 def _add_markers(
     said: _Headers, origin: Origin, headers: Any, dialect: Dialect | None
-) -> list[str]:
-    """Add what the dialect knows and nobody else decided; return the names added."""
+) -> list[Raw]:
+    """Add what the dialect knows and nobody else decided; return what was added."""
     call = said.call
     session = call.session
     decided = _names(headers)
@@ -218,15 +225,26 @@ def _add_markers(
         # The caller names another session: what we know of ours would mislead.
         return []
     token = _token(session, origin)
-    ours = list(session.headers)
-    if call.turn is not None:
-        ours.append((*_TURN, _turn(call, call.turn).encode()))
-    if token is not None:
+    known = dialect or (dialects.VLLM if token else dialects.for_host(origin[1]))
+    ours = session.headers(known)
+    if call.turn is not None and _TURN[0] in known.headers:
+        fork = call.session.fork if call.turn.n == 0 else None
+        value = _turn_value(call.turn.n, call.turn.next_attempt(), call.phase, fork)
+        ours.append((*_TURN, value))
+    if token is not None and _AFFINITY[0] in known.headers:
         ours.append((*_AFFINITY, token.encode()))
-    known = (dialect or (dialects.VLLM if token else dialects.for_host(origin[1]))).headers
-    fresh = [item for item in ours if item[0] in known and item[1] not in decided]
-    _extend(headers, fresh)
-    return [name.decode() for _, name, _ in fresh]
+    if not decided.isdisjoint(_OURS):
+        ours = [item for item in ours if item[1] not in decided]
+    _extend(headers, ours)
+    return ours
+
+
+# Turns of different sessions say the same: low indices, first attempts.
+@functools.lru_cache(maxsize=4096)
+def _turn_value(n: int, attempt: int, phase: str | None, fork: str | None) -> bytes:
+    inherits = fork if fork == "inherit" else None
+    said = _wire.Turn(n=n, attempt=attempt, phase=phase, fork=inherits)
+    return _wire.encode_turn(said).encode()
 
 
 # httpx's and httpx2's `Headers` look through all of theirs for every name they are asked
@@ -255,13 +273,13 @@ def _extend(headers: Any, items: list[Raw]) -> None:
         headers.update([(name.decode(), value.decode()) for name, _, value in items])
 
 
-def _guard(client: Any, request: Any, origin: Origin, added: list[str]) -> None:
+def _guard(client: Any, request: Any, origin: Origin, added: list[Raw]) -> None:
     """Keep our headers from following a redirect to another origin.
 
     openai follows redirects with every header but Authorization; AzureOpenAI guards its
     api-key by the same hook.
     """
-    request.extensions[_GUARD] = (origin, added)
+    request.extensions[_GUARD] = (request.url, origin, added)
     hooks = client._client.event_hooks["request"]
     hook = _strip_async if isinstance(client, AsyncAPIClient) else _strip
     if hook not in hooks:
@@ -273,12 +291,6 @@ def _token(session: Session, origin: Origin) -> str | None:
     if own is None and session.fork == "inherit" and session.parent is not None:
         return session.parent.state.token(origin)
     return own
-
-
-def _turn(call: _Call, turn: OpenTurn) -> str:
-    fork = "inherit" if call.session.fork == "inherit" and turn.n == 0 else None
-    said = _wire.Turn(n=turn.n, attempt=turn.next_attempt(), phase=call.phase, fork=fork)
-    return _wire.encode_turn(said)
 
 
 def _target(client: Any, url: str, request: Any) -> Origin:
@@ -299,10 +311,13 @@ def _origin(url: Any) -> Origin:
 
 
 def _strip(request: Any) -> None:
-    guard: tuple[Origin, list[str]] | None = request.extensions.get(_GUARD)
-    if guard is not None and guard[0] != _origin(request.url):
-        for name in guard[1]:
-            request.headers.pop(name, None)
+    guard: tuple[Any, Origin, list[Raw]] | None = request.extensions.get(_GUARD)
+    if guard is None or guard[0] is request.url:
+        return
+    _, origin, added = guard
+    if origin != _origin(request.url):
+        for _, name, _ in added:
+            request.headers.pop(name.decode(), None)
 
 
 async def _strip_async(request: Any) -> None:

@@ -6,6 +6,7 @@ used longest ago; a forgotten session starts again at turn 0 under the same id.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 
@@ -19,18 +20,16 @@ Origin = tuple[str, str, int | None]
 class OpenTurn:
     """One turn: its index and how often it has been tried, over every retry layer."""
 
-    __slots__ = ("_lock", "_tries", "n")
+    __slots__ = ("_tries", "n")
 
-    def __init__(self, n: int, lock: threading.Lock) -> None:
+    def __init__(self, n: int) -> None:
         self.n = n
-        self._tries = 0
-        self._lock = lock
+        # `next` on a count is one step of C, so threads never share a number.
+        self._tries = itertools.count()
 
     def next_attempt(self) -> int:
         """Count one HTTP try and return its index, from 0."""
-        with self._lock:
-            self._tries += 1
-            return self._tries - 1
+        return next(self._tries)
 
 
 class SessionState:
@@ -53,7 +52,7 @@ class SessionState:
         with self._lock:
             if fingerprint is not None and fingerprint in self._turns:
                 return self._turns[fingerprint]
-            turn = OpenTurn(self._next, self._lock)
+            turn = OpenTurn(self._next)
             self._next += 1
             if fingerprint is not None:
                 self._turns[fingerprint] = turn

@@ -73,10 +73,11 @@ def _frozen(value: Any) -> int:
     if isinstance(value, str):
         return hash(value)
     if _is_mapping(value):
-        # Most values are strings, and a long prompt is thousands of them.
-        return hash(
-            tuple([(k, hash(v) if type(v) is str else _frozen(v)) for k, v in value.items()])
-        )
+        try:
+            # A plain message is all strings: then one step of C does it.
+            return hash(tuple(value.items()))
+        except TypeError:
+            return hash(tuple([(key, _frozen(item)) for key, item in value.items()]))
     if _is_list(value):
         return hash(tuple([_frozen(item) for item in value]))
     if isinstance(value, _SCALARS):

@@ -9,7 +9,6 @@ frozen dataclass of this many fields takes six times as long.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeGuard
@@ -153,8 +152,6 @@ def encode(markers: Markers) -> dict[str, str]:
     return headers
 
 
-# Turns of different sessions say the same: low indices, first attempts.
-@functools.lru_cache(maxsize=4096)
 def encode_turn(turn: Turn) -> str:
     """Return the RFC 9651 dictionary of `turn`, at most 256 bytes, "" when empty."""
     parts: list[str] = []

@@ -48,12 +48,23 @@ def place(markers: Markers, loads: Sequence[float], recent: Sequence[float]) -> 
     """
     if markers.turn.n != 0:
         return Placement(by_hash(markers.session, len(loads)), "hash")
-    least = min(loads)
-    if loads.count(least) == 1:
-        return Placement(loads.index(least), "first")
-    free = [rank for rank, load in enumerate(loads) if load == least]
-    fewest = min([recent[rank] for rank in free])
+    free = _least(loads, range(len(loads)))
+    if len(free) > 1:
+        free = _least(recent, free)
+    if len(free) == 1:
+        return Placement(free[0], "first")
+    if len(free) == len(loads):
+        return Placement(by_hash(markers.session, len(loads)), "first")
     weighed = weights(markers.session, len(loads))
-    return Placement(
-        max([(weighed[rank], rank) for rank in free if recent[rank] == fewest])[1], "first"
-    )
+    return Placement(max(free, key=weighed.__getitem__), "first")
+
+
+def _least(values: Sequence[float], ranks: Sequence[int]) -> Sequence[int]:
+    """Return those of `ranks` whose value is the least; all of them when they are equal."""
+    if len(ranks) < len(values):
+        least = min([values[rank] for rank in ranks])
+    else:
+        least = min(values)
+        if values.count(least) == len(values):
+            return ranks
+    return [rank for rank in ranks if values[rank] == least]

@@ -10,14 +10,14 @@ import struct
 
 
 def weights(session_id: str, ranks: int) -> tuple[int, ...]:
-    """Return the weight of each rank for a session, shape (ranks,), 64-bit each.
+    """Return the weight of each rank for a session, shape (ranks,), 32-bit each.
 
     The weights of n ranks are the first n of those of n+1 (SHAKE-128 is extendable
     output), so that a rank added or taken at the end moves only its own sessions, and
     64 ranks cost one hash.
     """
-    digest = hashlib.shake_128(session_id.encode("utf-8", "surrogatepass")).digest(8 * ranks)
-    return struct.unpack(f">{ranks}Q", digest)
+    digest = hashlib.shake_128(session_id.encode()).digest(4 * ranks)
+    return struct.unpack(f">{ranks}I", digest)
 
 
 def by_hash(session_id: str, ranks: int) -> int:
