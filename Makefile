@@ -44,5 +44,15 @@ test: $(VENV)/ready
 test-vllm: $(VLLM)/ready
 	$(VLLM)/bin/pytest tests/vllm
 
+# The demo's client runs where its engine does, so that one environment is enough.
+demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready
+	$(dir $<)bin/python -m examples.demo --engine $(ENGINE)
+
+bench: $(VENV)/ready
+	$(BIN)/python -m benchmarks.overhead
+
+bench-vllm: $(VLLM)/ready
+	$(VLLM)/bin/python -m benchmarks.vllm_sessions
+
 clean:
 	rm -rf $(VENV) $(VLLM) out

@@ -314,6 +314,50 @@ def test_an_inheriting_child_starts_with_its_parents_token() -> None:
     assert "fork" not in later.turn
 
 
+def test_a_client_never_names_a_rank_or_a_worker() -> None:
+    recorder = Recorder(answer_headers={"X-Agent-Affinity": "abcd1234.1"})
+    with serving(recorder) as url, make(openai.OpenAI, url) as client, tenuto.run():
+        for turns in range(1, 4):
+            client.chat.completions.create(model="m", messages=USER * turns)
+    bare = {"host", "accept", "accept-encoding", "connection", "user-agent", "authorization"}
+    bare |= {"content-type", "content-length"}
+    for one in recorder.arrived:
+        names = {name for name in one.headers if not name.startswith("x-stainless-")} - bare
+        assert names <= {"x-session-id", "x-agent-run-id", "x-agent-turn", "x-agent-affinity"}
+
+
+STEPS = ["_open_call", "_carrying", "_target", "_add_markers", "_guard", "_value"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_in_any_step_of_ours_leaves_the_request_as_it_was(
+    step: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(f"tenuto.openai.{step}", fail)
+    recorder = Recorder(script=[500], answer_headers={**AT_ONCE, "X-Agent-Affinity": "abcd1234.1"})
+    with serving(recorder) as url, make(openai.OpenAI, url) as client, tenuto.run():
+        answer = client.chat.completions.create(model="m", messages=USER, stream=stream)
+        pieces = list(answer) if stream else [answer]
+    assert pieces[-1].choices[0].finish_reason == "stop"
+    assert len(recorder.arrived) == 2
+
+
+def test_no_id_is_logged_or_shown_in_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    recorder = Recorder(script=[400])
+    with serving(recorder) as url, make(openai.OpenAI, url) as client, tenuto.run("x") as run:
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.chat.completions.create(model="m", messages=USER)
+        client.chat.completions.create(model="m", messages=USER)
+    shown = caplog.text + str(raised.value) + repr(run)
+    assert run.run_id not in shown
+    assert run.session_id not in shown
+
+
 IDS = """
 import sys, tenuto
 run = tenuto.run("ticket-4711")

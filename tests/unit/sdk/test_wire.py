@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenuto import _wire
 from tenuto._structured import Token, parse_dictionary
-from tenuto._wire import Decoded, Markers, Turn
+from tenuto._wire import Decoded, Markers, Served, Turn
 
 HEAD = string.ascii_letters + string.digits
 ids = st.text(HEAD + "_-", min_size=8, max_size=64).filter(_wire.is_id)
@@ -185,3 +185,23 @@ def test_what_an_rfc_9651_library_refuses_is_refused_and_what_it_takes_is_taken(
     except ValueError:
         mine = None
     assert mine == oracle
+
+
+def test_of_two_equal_names_the_first_counts_and_turn_lines_join() -> None:
+    got = _wire.decode(
+        [
+            (b"x-session-id", b"session-one"),
+            (b"X-Session-ID", b"session-two"),
+            (b"x-agent-turn", b"n=1"),
+            (b"x-agent-turn", b"phase=tool"),
+        ]
+    )
+    assert got == Decoded(Markers("session-one", turn=Turn(n=1, phase="tool")))
+
+
+def test_a_server_answer_is_read_back_and_a_bad_one_is_left_out() -> None:
+    said = Served(rank=1, home=1, why="home", lease=120)
+    assert _wire.encode_served(said) == "rank=1, home=1, why=home, lease=120"
+    assert _wire.decode_served(_wire.encode_served(said)) == said
+    assert _wire.decode_served("rank=-1, home=x, why=lunch, more=1") == Served()
+    assert _wire.decode_served("((") is None

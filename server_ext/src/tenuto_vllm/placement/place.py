@@ -61,10 +61,8 @@ def place(markers: Markers, loads: Sequence[float], recent: Sequence[float]) -> 
 
 def _least(values: Sequence[float], ranks: Sequence[int]) -> Sequence[int]:
     """Return those of `ranks` whose value is the least; all of them when they are equal."""
-    if len(ranks) < len(values):
-        least = min([values[rank] for rank in ranks])
-    else:
-        least = min(values)
-        if values.count(least) == len(values):
-            return ranks
+    known = values if len(ranks) == len(values) else [values[rank] for rank in ranks]
+    least = min(known)
+    if known.count(least) == len(known):
+        return ranks
     return [rank for rank in ranks if values[rank] == least]
