@@ -1,0 +1,47 @@
+"""The documents say what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tenuto import dialects
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", text):
+        file = (page.parent / target) if target else page
+        assert file.exists(), target
+        if anchor:
+            there = file.read_text(encoding="utf-8")
+            headings = {
+                re.sub(r"[^a-z0-9 -]", "", line.lower().lstrip("# ")).replace(" ", "-")
+                for line in there.splitlines()
+                if line.startswith("#")
+            }
+            assert anchor in headings or f'id="{anchor}"' in there
+
+
+def test_every_setting_and_every_dialect_is_in_the_operations_page() -> None:
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    sources = [*ROOT.glob("sdk/src/**/*.py"), *ROOT.glob("server_ext/src/**/*.py")]
+    used = {
+        name for path in sources for name in re.findall(r"TENUTO_[A-Z_]+", path.read_text("utf-8"))
+    }
+    assert used
+    assert [name for name in used if f"`{name}`" not in text] == []
+    assert [name for name in dialects.DIALECTS if f"| `{name}` |" not in text] == []
+
+
+def test_no_module_has_grown_past_what_one_room_holds() -> None:
+    sources = [*ROOT.glob("sdk/src/**/*.py"), *ROOT.glob("server_ext/src/**/*.py")]
+    lengths = {path: len(path.read_text("utf-8").splitlines()) for path in sources}
+    assert {path.name: count for path, count in lengths.items() if count > 330} == {}
+    assert sorted(lengths.values())[len(lengths) // 2] <= 110

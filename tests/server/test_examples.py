@@ -1,0 +1,46 @@
+"""Each example runs and shows what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def output_of(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": "", "TENUTO_KEY": "for the test"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_quickstart_shows_three_sessions_at_home_with_growing_caches() -> None:
+    rows = re.findall(
+        r"(\S+) +turn (\d)  rank=(\d), home=\d, why=(\w+) +(\d+) of \d+", output_of("quickstart.py")
+    )
+    assert len(rows) == 9
+    for name in ("planner", "tool-caller", "verifier"):
+        mine = [row for row in rows if row[0] == name]
+        assert len({rank for _, _, rank, _, _ in mine}) == 1
+        assert [why for _, _, _, why, _ in mine] == ["first", "home", "home"]
+        cached = [int(tokens) for *_, tokens in mine]
+        assert cached == sorted(cached)
+        assert cached[-1] > cached[0]
+
+
+def test_every_way_to_call_works_on_a_wrapped_client() -> None:
+    said = output_of("every_call.py")
+    assert "planner/search 1:" in said
+    assert "Verdict(passed=" in said
+    assert "served rank=" in said
+    assert "unmarked: " in said
