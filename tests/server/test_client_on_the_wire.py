@@ -326,7 +326,8 @@ def test_a_client_never_names_a_rank_or_a_worker() -> None:
         assert names <= {"x-session-id", "x-agent-run-id", "x-agent-turn", "x-agent-affinity"}
 
 
-STEPS = ["_open_call", "_carrying", "_target", "_add_markers", "_guard", "_value"]
+STEPS = ["open_call", "_carrying", "_decided", "origin_of", "_markers", "guard"]
+STEPS += ["raw_headers.present", "raw_headers.extend", "raw_headers.value"]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -1,27 +1,30 @@
 """Which session a call belongs to: one ContextVar of one frozen value.
 
-Scopes hold no token of the ContextVar: leaving one takes it out of the chain wherever
-it stands, so that scopes closed out of order, in another task or by the garbage
-collector neither raise nor leave a stale session behind.
+Scopes hold no token of the ContextVar. Entering one puts an entry on a chain; leaving it
+closes that entry for every copy of the context at once, and an entry that is closed is
+passed over. So scopes that are left out of order, in another task or by the garbage
+collector neither raise nor leave a session behind, and what keeps a copy of a context
+for longer (a task that outlives its scope, a connection kept alive) is in no session
+rather than in a stranger's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
-from tenuto import _wire
+from tenuto import _wire, raw_headers
 from tenuto.dialects import Dialect
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
-from tenuto.sessions import SessionState, SessionStore
+from tenuto.raw_headers import Raw
+from tenuto.sessions import OpenTurn, Origin, SessionState, SessionStore
 
 Fork = Literal["fresh", "inherit"]
-# A header as HTTP libraries hold it: name as written, lower-case name, value.
-Raw = tuple[bytes, bytes, bytes]
 
 _STORE = SessionStore()
 
@@ -50,26 +53,50 @@ class Session:
             known = self._headers[dialect.name] = self._encoded(dialect)
         return list(known)
 
+    def token(self, origin: Origin) -> str | None:
+        """Return the affinity token for `origin`: its own, or an inheriting child's parent's."""
+        own = self.state.token(origin)
+        if own is None and self.fork == "inherit" and self.parent is not None:
+            return self.parent.state.token(origin)
+        return own
+
+    def open_turn(self, fingerprint: int | None) -> OpenTurn:
+        """Return the turn that a prompt belongs to; see `SessionState.open_turn`."""
+        _STORE.used(self.session_id, self.state)
+        return self.state.open_turn(fingerprint)
+
     def _encoded(self, dialect: Dialect) -> tuple[Raw, ...]:
         parent = self.parent.session_id if self.parent is not None else None
         said = _wire.encode(_wire.Markers(self.session_id, parent, self.run_id))
-        raw = [(n.encode(), n.lower().encode(), value.encode()) for n, value in said.items()]
+        raw = [(*raw_headers.name(name), value.encode()) for name, value in said.items()]
         return tuple(item for item in raw if item[0] in dialect.headers)
 
 
-@dataclass(frozen=True, slots=True)
 class _Entry:
-    owner: Scope
-    session: Session
-    previous: _Entry | None
+    """One entering of a scope; shared by all copies of the context it was made in."""
+
+    __slots__ = ("is_open", "owner", "previous", "session")
+
+    def __init__(self, owner: Scope, session: Session, previous: _Entry | None) -> None:
+        self.owner = owner
+        self.session = session
+        self.previous = previous
+        self.is_open = True
 
 
 _CURRENT: ContextVar[_Entry | None] = ContextVar("tenuto", default=None)
 
 
+def _current() -> _Entry | None:
+    entry = _CURRENT.get()
+    while entry is not None and not entry.is_open:
+        entry = entry.previous
+    return entry
+
+
 def current_session() -> Session | None:
     """Return the session that a call made here belongs to, None outside every run."""
-    entry = _CURRENT.get()
+    entry = _current()
     return entry.session if entry is not None else None
 
 
@@ -78,6 +105,7 @@ class Scope:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._entries: list[_Entry] = []
 
     @property
     def run_id(self) -> str:
@@ -90,7 +118,9 @@ class Scope:
         return self._session.session_id
 
     def __enter__(self) -> Self:
-        _CURRENT.set(_Entry(self, self._session, _CURRENT.get()))
+        entry = _Entry(self, self._session, _current())
+        self._entries.append(entry)
+        _CURRENT.set(entry)
         return self
 
     def __exit__(
@@ -99,7 +129,18 @@ class Scope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _CURRENT.set(_without(self, _CURRENT.get()))
+        entry = _current()
+        while entry is not None and not (entry.is_open and entry.owner is self):
+            entry = entry.previous
+        if entry is None and self._entries:
+            # Left in a context that never saw it entered, as when a generator is
+            # collected: then the latest entering is the one meant.
+            entry = self._entries[-1]
+        if entry is not None:
+            entry.is_open = False
+            with contextlib.suppress(ValueError):
+                self._entries.remove(entry)
+        _CURRENT.set(_current())
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -181,13 +222,3 @@ def _session(
     fork: Fork = "fresh",
 ) -> Session:
     return Session(run_id, session_id, _STORE.get(session_id), agent, parent, fork)
-
-
-def _without(owner: Scope, entry: _Entry | None) -> _Entry | None:
-    """Return the chain without the innermost entry of `owner`."""
-    if entry is None:
-        return None
-    if entry.owner is owner:
-        return entry.previous
-    previous = _without(owner, entry.previous)
-    return entry if previous is entry.previous else replace(entry, previous=previous)

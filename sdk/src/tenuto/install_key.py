@@ -15,9 +15,15 @@ import hashlib
 import logging
 import os
 import secrets
+import threading
+import time
 from pathlib import Path
 
 MIN_KEY_BYTES = 16
+# How long a reader waits for the process that is writing the key at that moment.
+_READ_TRIES = 20
+_READ_PAUSE_S = 0.01
+_LOCK = threading.Lock()
 
 _log = logging.getLogger("tenuto")
 
@@ -30,24 +36,31 @@ def install_key() -> bytes:
 
 
 def _key_path() -> Path | None:
-    if named := os.environ.get("TENUTO_KEY_FILE"):
-        return Path(named)
-    if config := os.environ.get("XDG_CONFIG_HOME"):
-        return Path(config) / "tenuto" / "key"
+    config = os.environ.get("XDG_CONFIG_HOME", "")
     try:
-        return Path.home() / ".config" / "tenuto" / "key"
+        if named := os.environ.get("TENUTO_KEY_FILE"):
+            return Path(named).expanduser()
+        # The XDG specification has relative paths ignored.
+        base = Path(config) if Path(config).is_absolute() else Path.home() / ".config"
     except RuntimeError:
         return None
+    return base / "tenuto" / "key"
+
+
+def _key_from_file(path: Path | None) -> bytes:
+    # One thread at a time, or each would make up its own where there is no file.
+    with _LOCK:
+        return _remembered(path)
 
 
 @functools.lru_cache(maxsize=16)
-def _key_from_file(path: Path | None) -> bytes:
+def _remembered(path: Path | None) -> bytes:
     try:
         if path is None:
             raise OSError("no home directory")
-        raw = (_read(path) or _create(path)).strip()
-        if len(raw) < MIN_KEY_BYTES:
-            raise OSError(f"{path} holds fewer than {MIN_KEY_BYTES} bytes")
+        if not path.exists():
+            _create(path)
+        raw = _read(path)
     except OSError as error:
         _log.warning(
             "no install key (%s): run ids are stable in this process only; "
@@ -58,29 +71,40 @@ def _key_from_file(path: Path | None) -> bytes:
     return _stretch(raw)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def _create(path: Path) -> bytes:
+def _create(path: Path) -> None:
     """Write a new key so that two processes at their first use end with one key."""
-    if path.exists():
-        return b""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_hex(32).encode())
+        _write_new(draft)
         # A link fails where another process was first; its key is then the key.
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    except OSError:
+        # Some file systems have no links; there a reader may meet the file still empty.
         with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-        return path.read_bytes()
+            _write_new(path)
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
+
+
+def _write_new(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(secrets.token_hex(32).encode())
+
+
+def _read(path: Path) -> bytes:
+    # Reading a pipe or a device could last for ever.
+    if not path.is_file():
+        raise OSError(f"{path} is not a file")
+    for _ in range(_READ_TRIES):
+        raw = path.read_bytes().strip()
+        if len(raw) >= MIN_KEY_BYTES:
+            return raw
+        time.sleep(_READ_PAUSE_S)
+    raise OSError(f"{path} holds fewer than {MIN_KEY_BYTES} bytes")
 
 
 def _stretch(raw: bytes) -> bytes:

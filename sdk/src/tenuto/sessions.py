@@ -1,7 +1,8 @@
 """What a process remembers of a session between its calls: its turns and its home.
 
 The store is bounded, so that a server that opens a run per user forgets the session
-used longest ago; a forgotten session starts again at turn 0 under the same id.
+used longest ago, unless a scope of it is still held. A forgotten session starts again at
+turn 0 under the same id.
 """
 
 from __future__ import annotations
@@ -9,12 +10,21 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
+from typing import Any
+from weakref import WeakValueDictionary
 
 MAX_SESSIONS = 16_384
 _KEPT_TURNS = 4
 _KEPT_TOKENS = 8
 
 Origin = tuple[str, str, int | None]
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: Any) -> Origin:
+    """Return (scheme, host, port) of an httpx or httpx2 URL."""
+    scheme, port = url.scheme, url.port
+    return scheme, url.host, _PORTS.get(scheme) if port is None else port
 
 
 class OpenTurn:
@@ -35,7 +45,7 @@ class OpenTurn:
 class SessionState:
     """The mutable half of a session. Thread-safe; holds no loop-bound object."""
 
-    __slots__ = ("_lock", "_next", "_tokens", "_turns")
+    __slots__ = ("__weakref__", "_lock", "_next", "_tokens", "_turns")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -81,19 +91,28 @@ class SessionStore:
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._states: OrderedDict[str, SessionState] = OrderedDict()
+        self._held: WeakValueDictionary[str, SessionState] = WeakValueDictionary()
+        self._recent: OrderedDict[str, SessionState] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._recent)
 
     def get(self, session_id: str) -> SessionState:
-        """Return the state of a session, new when the process has not met it."""
+        """Return the state of a session, new when the process does not know it."""
         with self._lock:
-            state = self._states.get(session_id)
+            state = self._held.get(session_id)
             if state is None:
-                state = self._states[session_id] = SessionState()
-                if len(self._states) > self._limit:
-                    self._states.popitem(last=False)
-            else:
-                self._states.move_to_end(session_id)
+                state = self._held[session_id] = SessionState()
+            self._use(session_id, state)
             return state
+
+    def used(self, session_id: str, state: SessionState) -> None:
+        """Note that a session is in use, so that others are forgotten before it."""
+        with self._lock:
+            self._use(session_id, state)
+
+    def _use(self, session_id: str, state: SessionState) -> None:
+        self._recent[session_id] = state
+        self._recent.move_to_end(session_id)
+        if len(self._recent) > self._limit:
+            self._recent.popitem(last=False)

@@ -18,7 +18,7 @@ _PLAIN_ROUTES = frozenset(_TURN_ROUTES)
 # Named here: an `A | B` in a call is built anew each time.
 _MAPPINGS = (dict, Mapping)
 _LISTS = (list, tuple)
-_SCALARS = (int, float, bytes, type(None))
+_SCALARS = (str, int, float, bytes, type(None))
 _TOOL_RESULTS = frozenset({"tool", "function"})
 
 
@@ -37,9 +37,11 @@ def fingerprint(body: Any) -> int | None:
     same turn tried again.
 
     Returns:
-        None when the body carries no prompt.
+        None when the body carries no prompt. Of raw bytes, their hash.
     """
-    if not _is_mapping(body):
+    if isinstance(body, bytes):
+        return hash(body)
+    if not is_mapping(body):
         return None
     prompt = [(name, _frozen(body[name])) for name in _PROMPT_FIELDS if name in body]
     return hash(tuple(prompt)) if prompt else None
@@ -57,7 +59,7 @@ def phase_of(body: Any, n: int) -> str | None:
     last = _last_item(body)
     if isinstance(last, str):
         return "user"
-    if not _is_mapping(last):
+    if not is_mapping(last):
         return None
     if last.get("role") in _TOOL_RESULTS or str(last.get("type", "")).endswith("_output"):
         return "tool"
@@ -65,27 +67,26 @@ def phase_of(body: Any, n: int) -> str | None:
 
 
 def _last_item(body: Any) -> Any:
-    items = body.get("messages", body.get("input")) if _is_mapping(body) else None
+    items = body.get("messages", body.get("input")) if is_mapping(body) else None
     return items[-1] if _is_list(items) and items else items
 
 
 def _frozen(value: Any) -> int:
-    if isinstance(value, str):
-        return hash(value)
-    if _is_mapping(value):
-        try:
-            # A plain message is all strings: then one step of C does it.
-            return hash(tuple(value.items()))
-        except TypeError:
-            return hash(tuple([(key, _frozen(item)) for key, item in value.items()]))
-    if _is_list(value):
-        return hash(tuple([_frozen(item) for item in value]))
     if isinstance(value, _SCALARS):
-        return hash((type(value), value))
-    return hash(repr(value))
+        return hash(value)
+    # A plain message is all strings, and a list of token ids all numbers: then one step
+    # of C does it.
+    items = value.items() if is_mapping(value) else value if _is_list(value) else None
+    if items is None:
+        return hash(repr(value))
+    try:
+        return hash(tuple(items))
+    except TypeError:
+        return hash(tuple([_frozen(item) for item in items]))
 
 
-def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    """Tell whether a part of a body is a JSON object."""
     return isinstance(value, _MAPPINGS)
 
 

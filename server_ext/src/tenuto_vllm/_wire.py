@@ -188,7 +188,8 @@ def decode(headers: Iterable[tuple[bytes, bytes]]) -> Decoded:
             continue
         if role not in found:
             found[role] = value
-        elif role == "turn":
+        elif role == "turn" and len(found[role]) <= TURN_BYTES:
+            # Past the limit it is dropped anyway; joining a flood would cost its square.
             found[role] += b", " + value
     if not found:
         return _NOTHING

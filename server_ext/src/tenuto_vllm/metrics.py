@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 
@@ -21,4 +22,6 @@ class Counters:
         """Count a marker that was left out, or a step of ours that failed."""
         self.dropped[kind] += 1
         if self.dropped[kind] == 1:
-            _log.warning("a %s was dropped; further ones are only counted", kind)
+            # A handler or filter of the server's may raise, and no request may fail by it.
+            with contextlib.suppress(Exception):
+                _log.warning("a %s was dropped; further ones are only counted", kind)

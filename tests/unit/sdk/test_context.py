@@ -110,6 +110,59 @@ async def test_a_generator_collected_in_another_task_neither_raises_nor_leaks() 
 
 
 @pytest.mark.anyio
+async def test_a_scope_left_in_another_task_is_left_everywhere() -> None:
+    agent = tenuto.run().agent("planner")
+    agent.__enter__()
+    assert here() == agent.session_id
+
+    async def leave() -> None:
+        agent.__exit__(None, None, None)
+
+    await asyncio.create_task(leave())
+    assert here() is None
+
+
+@pytest.mark.anyio
+async def test_a_generator_broken_off_leaves_its_consumer_in_no_session_once_it_is_closed() -> None:
+    async def answers() -> AsyncIterator[int]:
+        async with tenuto.run().agent("generator"):
+            yield 1
+            yield 2
+
+    stream = answers()
+    async for _ in stream:
+        break
+    await asyncio.create_task(stream.aclose())  # type: ignore[attr-defined]
+    assert here() is None
+
+
+@pytest.mark.anyio
+async def test_what_keeps_a_copy_of_a_context_is_in_no_session_after_the_scope() -> None:
+    release = asyncio.Event()
+
+    async def outlive() -> list[str | None]:
+        before = here()
+        await release.wait()
+        return [before, here()]
+
+    with tenuto.run() as run:
+        task = asyncio.create_task(outlive())
+        await asyncio.sleep(0)
+    release.set()
+    assert await task == [run.session_id, None]
+
+
+def test_thousands_of_scopes_may_be_open_and_closed_first_in_first_out() -> None:
+    run = tenuto.run()
+    scopes = [run.agent(str(i)) for i in range(5000)]
+    for scope in scopes:
+        scope.__enter__()
+    for scope in scopes:
+        scope.__exit__(None, None, None)
+    assert here() is None
+
+
+@pytest.mark.anyio
 async def test_threads_started_with_to_thread_are_in_the_session() -> None:
     with tenuto.run() as run, run.agent("planner") as planner:
         assert await asyncio.to_thread(here) == planner.session_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 from typing import Any
 
@@ -54,6 +55,13 @@ def test_objects_that_are_not_json_still_tell_prompts_apart() -> None:
     one, two = {"input": [{"data": {1, 2}}]}, {"input": [{"data": {3}}]}
     assert fingerprint(one) == fingerprint({"input": [{"data": {1, 2}}]})
     assert fingerprint(one) != fingerprint(two)
+
+
+def test_raw_bytes_are_told_apart_and_long_lists_of_token_ids_too() -> None:
+    assert fingerprint(b"one") == fingerprint(b"one") != fingerprint(b"two")
+    ids = list(range(100_000))
+    assert fingerprint({"prompt": ids}) == fingerprint({"prompt": list(ids)})
+    assert fingerprint({"prompt": ids}) != fingerprint({"prompt": [*ids, 1]})
 
 
 def test_the_phase_is_read_from_the_last_message_or_item() -> None:
@@ -123,8 +131,22 @@ def test_the_store_forgets_the_session_used_longest_ago_and_never_grows_past_its
         store.get(name)
     assert len(store) == 3
     assert store.get("a") is first
+    gc.collect()
     forgotten = store.get("b")
     assert forgotten.open_turn(1).n == 0
+
+
+def test_a_session_whose_scope_is_held_is_not_forgotten_and_a_used_one_is_kept_longest() -> None:
+    store = SessionStore(limit=3)
+    held, used = store.get("held"), store.get("used")
+    used_id = id(used)
+    for i in range(50):
+        store.used("used", used)
+        store.get(f"other-{i}")
+    del used
+    assert store.get("held") is held
+    assert id(store.get("used")) == used_id
+    assert len(store) == 3
 
 
 def test_tokens_are_kept_by_origin_and_only_the_latest_few() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import tracemalloc
 
 import http_sf
 from hypothesis import given, settings
@@ -205,3 +206,13 @@ def test_a_server_answer_is_read_back_and_a_bad_one_is_left_out() -> None:
     assert _wire.decode_served(_wire.encode_served(said)) == said
     assert _wire.decode_served("rank=-1, home=x, why=lunch, more=1") == Served()
     assert _wire.decode_served("((") is None
+
+
+def test_a_flood_of_turn_lines_is_dropped_without_being_joined() -> None:
+    flood = [(b"x-session-id", b"session-one")] + [(b"x-agent-turn", b"n=1" * 200)] * 20_000
+    tracemalloc.start()
+    got = _wire.decode(flood)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert got == Decoded(Markers("session-one"), ("turn",))
+    assert peak_bytes < 100_000

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tenuto_vllm import _wire
@@ -36,9 +37,10 @@ class TurnMiddleware:
 
     | request | what happens |
     |---|---|
-    | lifespan, websocket, a path that runs no model | passed on untouched |
-    | a model call without a valid session id | its rank header is stripped; vLLM places it |
-    | a model call with one | placed; answered with `X-Agent-Affinity`, `X-Agent-Served` |
+    | lifespan, websocket | passed on untouched |
+    | any HTTP request | its rank header is stripped, all else is passed on untouched |
+    | a model call with a valid session id | placed, and its answer says where |
+    | a model call with a trusted rank | sent there |
     | `GET /tenuto/status` | this process's counters, as JSON |
     """
 
@@ -54,75 +56,87 @@ class TurnMiddleware:
         """Serve one ASGI scope; errors of the wrapped application pass through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif is_generation(scope):
-            await self._generate(scope, receive, send)
-        elif path_of(scope) == STATUS_PATH and scope["method"] == "GET":
+            return
+        if path_of(scope) == STATUS_PATH and scope["method"] == "GET":
             await _answer_json(send, self._status(scope))
-        else:
-            await self._app(scope, receive, send)
-
-    async def _generate(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if any(name == RANK for name, _ in scope["headers"]):
-            if self._trusts(scope):
-                await self._app(scope, receive, send)
-                return
+            return
+        given = [value for name, value in scope["headers"] if name == RANK]
+        if given:
             kept = [header for header in scope["headers"] if header[0] != RANK]
             scope = {**scope, "headers": kept}
-        visit = self._plan(scope)
+        visit = self._plan(scope, given) if is_generation(scope) else None
         if visit is None:
-            await self._app(scope, receive, send)
+            with seam.own_box(scope):
+                await self._app(scope, receive, send)
             return
         with self._in_flight.on(visit.placement.rank), seam.request_box(visit.scope) as box:
             box.wanted = visit.placement.rank
             await self._app(visit.scope, receive, Responder(visit, box, send).send)
 
-    def _plan(self, scope: Scope) -> Visit | None:
+    def _plan(self, scope: Scope, given: list[bytes]) -> Visit | None:
         """Place a request, or return None to leave it to vLLM."""
         try:
             decoded = _wire.decode(scope["headers"])
             for kind in decoded.dropped:
                 self._counters.drop(kind)
             view = self._view(scope)
-            if decoded.markers is None or view is None:
+            if view is None:
                 return None
-            ranks, instance = view.ranks(), view.instance()
-            placement = home_of(decoded.markers, instance, ranks) or self._choose(
-                decoded.markers, view, ranks
-            )
+            ranks = view.ranks()
+            placement = self._trusted(given, ranks)
+            markers, token = decoded.markers, None
+            if markers is not None:
+                instance = view.instance()
+                placement = (
+                    placement
+                    or home_of(markers, instance, ranks)
+                    or self._choose(markers, view, ranks)
+                )
+                token = _wire.affinity_token(instance, placement.rank)
+            if placement is None:
+                return None
             self._counters.placed[placement.why] += 1
             if ranks > 1:
                 header = (RANK, b"%d" % placement.rank)
                 scope = {**scope, "headers": [*scope["headers"], header]}
-            return Visit(scope, placement, _wire.affinity_token(instance, placement.rank))
+            return Visit(scope, placement, token)
         except Exception:
             self._counters.drop("placement")
             return None
 
-    def _trusts(self, scope: Scope) -> bool:
-        """Tell whether a rank from outside decides: allowed, single, and one the engine has."""
-        given = [value for name, value in scope["headers"] if name == RANK]
-        try:
-            view = self._view(scope) if self._settings.trust_rank else None
-            return (
-                view is not None
-                and len(given) == 1
-                and _ASCII_RANK.fullmatch(given[0]) is not None
-                and int(given[0]) < view.ranks()
-            )
-        except Exception:
-            self._counters.drop("placement")
-            return False
+    def _trusted(self, given: list[bytes], ranks: int) -> Placement | None:
+        """Return the rank from outside: allowed, single, ASCII digits, and in range."""
+        if not self._settings.trust_rank or len(given) != 1:
+            return None
+        if _ASCII_RANK.fullmatch(given[0]) is None or int(given[0]) >= ranks:
+            return None
+        return Placement(int(given[0]), "unkeyed")
 
     def _choose(self, markers: _wire.Markers, view: EngineView, ranks: int) -> Placement:
-        if markers.turn.n != 0:
+        if markers.turn.n != 0 or ranks == 1:
             # Load has no say then, so it is not read.
             return place(markers, (0.0,) * ranks, (0.0,) * ranks)
         now_s = time.monotonic()
-        sent = self._in_flight.counts(ranks)
-        loads = [max(load, own) for load, own in zip(view.loads(), sent, strict=True)]
+        loads = self._loads(view, ranks)
         placement = place(markers, loads, self._recent.at(now_s, ranks))
         self._recent = self._recent.placed(placement.rank, now_s, ranks)
         return placement
+
+    def _loads(self, view: EngineView, ranks: int) -> Sequence[float]:
+        """Return the engine's load, no less than what this process has just sent.
+
+        A load that cannot be had, or not for each rank (as while an engine grows), is
+        none: it only prefers.
+        """
+        try:
+            known = view.loads()
+        except Exception:
+            self._counters.drop("load")
+            known = ()
+        sent = self._in_flight.counts(ranks)
+        if len(known) != ranks:
+            return [float(own) for own in sent]
+        return [max(load, own) for load, own in zip(known, sent, strict=True)]
 
     def _view(self, scope: Scope) -> EngineView | None:
         state = getattr(scope.get("app"), "state", None)

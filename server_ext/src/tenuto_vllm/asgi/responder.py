@@ -15,11 +15,14 @@ _SERVED = _wire.SERVED.lower().encode()
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A placed request: the scope it goes on with, and the token it is answered with."""
+    """A placed request: the scope it goes on with, and the token it is answered with.
+
+    Without a session there is no token, and the answer stays as it is.
+    """
 
     scope: Scope
     placement: Placement
-    token: str
+    token: str | None
 
 
 class Responder:
@@ -32,18 +35,19 @@ class Responder:
 
     async def send(self, message: Message) -> None:
         """Pass one ASGI message on."""
-        if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), *self._headers()]
+        token = self._visit.token
+        if token is not None and message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), *self._headers(token)]
             message = {**message, "headers": headers}
         await self._send(message)
 
-    def _headers(self) -> list[tuple[bytes, bytes]]:
+    def _headers(self, token: str) -> list[tuple[bytes, bytes]]:
         placement = self._visit.placement
         # A stream starts before the engine is chosen; then the choice stands for it.
         served = self._box.served
         rank = placement.rank if served is None else served
         said = _wire.Served(rank=rank, home=placement.rank, why=placement.why)
         return [
-            (_AFFINITY, self._visit.token.encode()),
+            (_AFFINITY, token.encode()),
             (_SERVED, _wire.encode_served(said).encode()),
         ]

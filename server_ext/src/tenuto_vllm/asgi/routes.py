@@ -19,10 +19,11 @@ STATUS_PATH = "/tenuto/status"
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path below the server's `--root-path`."""
+    """Return the path below the server's `--root-path`, as Starlette routes it."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
-    return path[len(root) :] if root and path.startswith(root) else path
+    below = path[len(root) :]
+    return below if root and path.startswith(root) and below[:1] in {"", "/"} else path
 
 
 def is_generation(scope: Scope) -> bool:

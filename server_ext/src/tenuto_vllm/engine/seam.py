@@ -69,6 +69,23 @@ def request_box(scope: MutableMapping[str, Any]) -> Generator[RankBox]:
         _current.reset(token)
 
 
+@contextmanager
+def own_box(scope: MutableMapping[str, Any]) -> Generator[None]:
+    """Let an HTTP request see its own box, if a middleware before gave it one, or none.
+
+    A request that is not placed needs this as well: on a connection kept alive it may
+    start in the context of the request before it, and would find that one's box.
+
+    Args:
+        scope: the ASGI scope of an HTTP request; it is not changed.
+    """
+    token = _current.set(scope.get(_SCOPE_KEY))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
 def rank_count(engine_client: object) -> int | None:
     """Return how many ranks this API process can address, or None when unknown."""
     try:
