@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CLIENT = "tests/server/test_client_on_the_wire.py"
+DECISIONS = "tests/server/test_client_decisions.py"
 WIRE = "tests/unit/sdk/test_wire.py"
 IDENTITY = "tests/unit/sdk/test_identity.py"
 CONTEXT = "tests/unit/sdk/test_context.py"
@@ -36,7 +37,10 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
         (CLIENT, "test_gathered_sessions_keep_their_own_keys_over_every_turn"),
     ],
     "id-turn": [(CLIENT, "test_the_same_prompt_again_is_the_same_turn_tried_again")],
-    "id-unmarked": [(CLIENT, "test_a_call_outside_every_run_goes_out_unmarked_and_works")],
+    "id-unmarked": [
+        (CLIENT, "test_a_call_outside_every_run_goes_out_unmarked_and_works"),
+        (CONTEXT, "test_what_keeps_a_copy_of_a_context_is_in_no_session_after_the_scope"),
+    ],
     "wire-size": [(WIRE, ROUND_TRIP)],
     "wire-roundtrip": [(WIRE, ROUND_TRIP)],
     "wire-total": [
@@ -47,6 +51,7 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
     "wire-caller-wins": [
         (CLIENT, "test_a_callers_own_session_header_or_omit_wins_over_all_of_ours"),
         (CLIENT, "test_a_clients_own_default_header_wins_over_ours"),
+        (DECISIONS, "test_an_omit_wins_wherever_it_is_said"),
     ],
     "wire-redirect": [
         (CLIENT, "test_no_marker_follows_a_redirect_to_another_origin"),
@@ -82,6 +87,7 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
     "fail-open": [
         (CLIENT, "test_an_error_in_any_step_of_ours_leaves_the_request_as_it_was"),
         (HOSTS, "test_an_engine_that_cannot_be_asked_costs_the_placement_and_not_the_request"),
+        (HOSTS, "test_a_log_filter_that_raises_costs_nobody_a_request"),
     ],
     "fail-rank-stripped": [
         (MIDDLEWARE, HOSTILE),

@@ -326,7 +326,7 @@ def test_a_client_never_names_a_rank_or_a_worker() -> None:
         assert names <= {"x-session-id", "x-agent-run-id", "x-agent-turn", "x-agent-affinity"}
 
 
-STEPS = ["open_call", "_carrying", "_decided", "origin_of", "_markers", "guard"]
+STEPS = ["current_session", "_decided", "origin_of", "_markers", "guard", "sent_with"]
 STEPS += ["raw_headers.present", "raw_headers.extend", "raw_headers.value"]
 
 

@@ -22,7 +22,7 @@ from tenuto.dialects import Dialect
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
 from tenuto.raw_headers import Raw
-from tenuto.sessions import OpenTurn, Origin, SessionState, SessionStore
+from tenuto.sessions import Origin, SessionState, SessionStore
 
 Fork = Literal["fresh", "inherit"]
 
@@ -59,11 +59,6 @@ class Session:
         if own is None and self.fork == "inherit" and self.parent is not None:
             return self.parent.state.token(origin)
         return own
-
-    def open_turn(self, fingerprint: int | None) -> OpenTurn:
-        """Return the turn that a prompt belongs to; see `SessionState.open_turn`."""
-        _STORE.used(self.session_id, self.state)
-        return self.state.open_turn(fingerprint)
 
     def _encoded(self, dialect: Dialect) -> tuple[Raw, ...]:
         parent = self.parent.session_id if self.parent is not None else None

@@ -7,39 +7,22 @@ turn 0 under the same id.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import OrderedDict
 from typing import Any
 from weakref import WeakValueDictionary
 
 MAX_SESSIONS = 16_384
-_KEPT_TURNS = 4
+_KEPT_TURNS = 8
 _KEPT_TOKENS = 8
 
-Origin = tuple[str, str, int | None]
-_PORTS = {"http": 80, "https": 443}
+# Scheme, and host with the port where it is not the scheme's own.
+Origin = tuple[str, bytes]
 
 
 def origin_of(url: Any) -> Origin:
-    """Return (scheme, host, port) of an httpx or httpx2 URL."""
-    scheme, port = url.scheme, url.port
-    return scheme, url.host, _PORTS.get(scheme) if port is None else port
-
-
-class OpenTurn:
-    """One turn: its index and how often it has been tried, over every retry layer."""
-
-    __slots__ = ("_tries", "n")
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        # `next` on a count is one step of C, so threads never share a number.
-        self._tries = itertools.count()
-
-    def next_attempt(self) -> int:
-        """Count one HTTP try and return its index, from 0."""
-        return next(self._tries)
+    """Return the origin of an httpx or httpx2 URL."""
+    return url.scheme, url.netloc
 
 
 class SessionState:
@@ -50,25 +33,34 @@ class SessionState:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next = 0
-        self._turns: OrderedDict[int, OpenTurn] = OrderedDict()
+        # The last few prompts, each with its turn's index and how often it was tried.
+        self._turns: dict[int, list[int]] = {}
         self._tokens: OrderedDict[Origin, str] = OrderedDict()
 
-    def open_turn(self, fingerprint: int | None) -> OpenTurn:
-        """Return the turn that a prompt belongs to.
+    def next_attempt(self, prompt: int | None) -> tuple[int, int]:
+        """Count one HTTP try of a prompt.
 
-        A prompt seen among the last few is that turn again (an outer retry layer, also
-        with other calls of the session between); any other opens the next turn.
+        A prompt seen among the last few is that turn tried again (openai's retries and any
+        outer layer, also with other calls of the session between); any other opens the
+        next turn.
+
+        Args:
+            prompt: its fingerprint, None when it has none: then it is new.
+
+        Returns:
+            (turn index, attempt), both from 0.
         """
         with self._lock:
-            if fingerprint is not None and fingerprint in self._turns:
-                return self._turns[fingerprint]
-            turn = OpenTurn(self._next)
-            self._next += 1
-            if fingerprint is not None:
-                self._turns[fingerprint] = turn
-                if len(self._turns) > _KEPT_TURNS:
-                    self._turns.popitem(last=False)
-            return turn
+            turn = self._turns.get(prompt) if prompt is not None else None
+            if turn is None:
+                turn = [self._next, 0]
+                self._next += 1
+                if prompt is not None:
+                    self._turns[prompt] = turn
+                    if len(self._turns) > _KEPT_TURNS:
+                        del self._turns[next(iter(self._turns))]
+            turn[1] += 1
+            return turn[0], turn[1] - 1
 
     def token(self, origin: Origin) -> str | None:
         """Return the affinity token that `origin` gave last."""
@@ -103,16 +95,8 @@ class SessionStore:
             state = self._held.get(session_id)
             if state is None:
                 state = self._held[session_id] = SessionState()
-            self._use(session_id, state)
+            self._recent[session_id] = state
+            self._recent.move_to_end(session_id)
+            if len(self._recent) > self._limit:
+                self._recent.popitem(last=False)
             return state
-
-    def used(self, session_id: str, state: SessionState) -> None:
-        """Note that a session is in use, so that others are forgotten before it."""
-        with self._lock:
-            self._use(session_id, state)
-
-    def _use(self, session_id: str, state: SessionState) -> None:
-        self._recent[session_id] = state
-        self._recent.move_to_end(session_id)
-        if len(self._recent) > self._limit:
-            self._recent.popitem(last=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 _PROMPT_FIELDS = (
@@ -72,17 +72,20 @@ def _last_item(body: Any) -> Any:
 
 
 def _frozen(value: Any) -> int:
-    if isinstance(value, _SCALARS):
+    """Hash a part of a body: in one step of C where it is flat, else part by part."""
+    # Objects come first: a long prompt is mostly these.
+    if is_mapping(value):
+        parts: Iterable[Any] = value.items()
+    elif isinstance(value, _SCALARS):
         return hash(value)
-    # A plain message is all strings, and a list of token ids all numbers: then one step
-    # of C does it.
-    items = value.items() if is_mapping(value) else value if _is_list(value) else None
-    if items is None:
+    elif _is_list(value):
+        parts = value
+    else:
         return hash(repr(value))
     try:
-        return hash(tuple(items))
+        return hash(tuple(parts))
     except TypeError:
-        return hash(tuple([_frozen(item) for item in items]))
+        return hash(tuple([_frozen(part) for part in parts]))
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tenuto_vllm._wire import Markers, parse_affinity
 from tenuto_vllm.model import Placement
-from tenuto_vllm.placement.rendezvous import by_hash, weights
+from tenuto_vllm.placement.rendezvous import by_hash
 
 
 def home_of(markers: Markers, instance: str, ranks: int) -> Placement | None:
@@ -51,12 +51,7 @@ def place(markers: Markers, loads: Sequence[float], recent: Sequence[float]) -> 
     free = _least(loads, range(len(loads)))
     if len(free) > 1:
         free = _least(recent, free)
-    if len(free) == 1:
-        return Placement(free[0], "first")
-    if len(free) == len(loads):
-        return Placement(by_hash(markers.session, len(loads)), "first")
-    weighed = weights(markers.session, len(loads))
-    return Placement(max(free, key=weighed.__getitem__), "first")
+    return Placement(free[by_hash(markers.session, len(free))], "first")
 
 
 def _least(values: Sequence[float], ranks: Sequence[int]) -> Sequence[int]:

@@ -9,18 +9,13 @@ import hashlib
 import struct
 
 
-def weights(session_id: str, ranks: int) -> tuple[int, ...]:
-    """Return the weight of each rank for a session, shape (ranks,), 32-bit each.
+def by_hash(session_id: str, ranks: int) -> int:
+    """Return the rank of a session of which nothing else is known; ranks >= 1.
 
-    The weights of n ranks are the first n of those of n+1 (SHAKE-128 is extendable
-    output), so that a rank added or taken at the end moves only its own sessions, and
-    64 ranks cost one hash.
+    It is the rank of the highest 32-bit weight. The weights of n ranks are the first n of
+    those of n+1 (SHAKE-128 is extendable output), so that a rank added or taken at the end
+    moves only its own sessions, and 64 ranks cost one hash.
     """
     digest = hashlib.shake_128(session_id.encode()).digest(4 * ranks)
-    return struct.unpack(f">{ranks}I", digest)
-
-
-def by_hash(session_id: str, ranks: int) -> int:
-    """Return the rank of a session of which nothing else is known; ranks >= 1."""
-    weighed = weights(session_id, ranks)
-    return weighed.index(max(weighed))
+    weights = struct.unpack(f">{ranks}I", digest)
+    return weights.index(max(weights))
