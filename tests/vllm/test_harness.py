@@ -125,7 +125,9 @@ def test_a_stream_arrives_while_the_engine_still_works_and_ends_with_the_client(
     before = by_engine(client, "generation_tokens_total")
     with client.stream("POST", path, json=body) as answer:
         rank = rank_of(answer)
-        next(answer.iter_raw())
+        # Held by a name: a generator that is collected closes the answer.
+        chunks = answer.iter_raw()
+        next(chunks)
         looks = (by_engine(client, "num_requests_running") for _ in range(500))
         assert any(running == Counter({rank: 1}) for running in looks)
     # 12,000 tokens take far longer than these looks.
