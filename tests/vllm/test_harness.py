@@ -15,6 +15,7 @@ from tenuto_vllm.embedded.tokens import Call, Message, encode, render
 
 from .conftest import ASK, OBSERVER, by_engine, finished_by_engine
 
+TURNS = "tenuto_vllm.TurnMiddleware"
 MESSAGES = [{"role": "user", "content": "hello"}]
 CHAT = ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 8})
 COMPLETION = ("/v1/completions", {"prompt": "hello", "max_tokens": 8})
@@ -199,11 +200,14 @@ def test_vllm_answers_odd_headers(client, headers):
 
 def test_one_rank_is_rank_zero():
     with (
-        vllm_server(ranks=1, middleware=(OBSERVER,), num_blocks=1024) as server,
+        vllm_server(ranks=1, middleware=(TURNS, OBSERVER), num_blocks=1024) as server,
         httpx.Client(base_url=server.root_url, timeout=120, trust_env=False) as client,
     ):
         assert rank_of(ask(client, CHAT)) == 0
         assert rank_of(ask(client, RESPONSE, stream=True)) == 0
+        marked = {"X-Session-ID": "0123456789abcdef", "X-Agent-Turn": "n=0"}
+        assert ask(client, CHAT, marked).headers["x-agent-served"] == "rank=0, home=0, why=first"
+        assert client.get("/tenuto/status").json()["dropped"] == {}
         refused = ask(client, CHAT, max_tokens=-5)
         assert refused.status_code == 400
         assert "x-engine-rank" not in refused.headers

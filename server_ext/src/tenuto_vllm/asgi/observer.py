@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
+from tenuto_vllm.asgi.routes import is_generation
+from tenuto_vllm.asgi.types import App, Message, Receive, Scope, Send
 from tenuto_vllm.engine import seam
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 HEADER = b"x-engine-rank"
-_GENERATION_PATHS = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/responses",
-    "/v1/messages",
-    "/inference/v1/generate",
-)
 
 
 class RankObserver:
@@ -44,11 +31,7 @@ class RankObserver:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope; errors of the wrapped application pass through."""
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or not scope["path"].endswith(_GENERATION_PATHS)
-        ):
+        if scope["type"] != "http" or not is_generation(scope):
             await self._app(scope, receive, send)
             return
         client = getattr(getattr(scope.get("app"), "state", None), "engine_client", None)
