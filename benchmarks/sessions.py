@@ -45,17 +45,18 @@ async def run_sessions(
         turns: how many each.
         label: put first in every prompt, so that two runs share no cache.
     """
-    client = openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=300)
-    if marked:
-        tenuto.wrap(client)
-    with tenuto.run() as run:
+    async with openai.AsyncOpenAI(
+        base_url=base_url, api_key="none", max_retries=0, timeout=300
+    ) as client:
+        if marked:
+            tenuto.wrap(client)
+        run = tenuto.run()
         each = await asyncio.gather(
             *(
                 _session(client, run.agent(f"agent-{i}"), turns, label, fresh=fresh_connections)
                 for i in range(sessions)
             )
         )
-    await client.close()
     return [row for rows in each for row in rows]
 
 

@@ -6,11 +6,19 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+
+try:
+    import httpx2 as openai_http
+except ImportError:
+    # openai before 3 is built on httpx.
+    import httpx as openai_http  # type: ignore[no-redef]
+
+__all__ = ["Arrived", "Recorder", "eventually", "openai_http", "serving"]
 
 CHAT: dict[str, Any] = {
     "id": "c",
@@ -157,16 +165,11 @@ def _payload(path: str, body: Any, status: int) -> tuple[bytes, bytes]:
     return "".join(lines).encode(), b"text/event-stream"
 
 
-class _Server(uvicorn.Server):
-    def install_signal_handlers(self) -> None:
-        """Leave signals to pytest: this server runs in a thread."""
-
-
 @contextlib.contextmanager
 def serving(app: Callable[..., Any], *, timeout_s: float = 10.0) -> Iterator[str]:
     """Serve an ASGI app on a free port of 127.0.0.1 and yield its root URL."""
     config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", lifespan="auto")
-    server = _Server(config)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + timeout_s
@@ -187,8 +190,3 @@ def eventually(true: Callable[[], bool], timeout_s: float = 5.0) -> bool:
     while not (held := true()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return held
-
-
-def collected(stream: Generator[Any] | Iterator[Any]) -> list[Any]:
-    """Read a stream to its end."""
-    return list(stream)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
-import httpx2
 import openai
 import pytest
 from openai._models import FinalRequestOptions
 
 import tenuto
-from tests.loopback import Recorder, serving
+from tenuto import raw_headers
+from tests.loopback import Recorder, openai_http, serving
 from tests.server.test_client_on_the_wire import AFTER_TOOL, AT_ONCE, USER, make
 
 TOKEN = {"X-Agent-Affinity": "abcd1234.1"}
@@ -38,7 +38,7 @@ def test_an_omit_wins_wherever_it_is_said(where: str, name: str) -> None:
 
 def test_a_header_of_the_http_client_wins_too() -> None:
     recorder = Recorder()
-    http = httpx2.Client(headers={"X-Agent-Run-ID": "of-the-http-client"})
+    http = openai_http.Client(headers={"X-Agent-Run-ID": "of-the-http-client"})
     with (
         serving(recorder) as url,
         make(openai.OpenAI, url, http_client=http) as client,
@@ -77,7 +77,7 @@ def test_a_token_is_not_sent_where_a_subclass_routes_a_call_to() -> None:
 
         class Routing(openai.OpenAI):
             def _prepare_url(self, url: str) -> Any:
-                return httpx2.URL(targets.pop(0) + url)
+                return openai_http.URL(targets.pop(0) + url)
 
         with make(Routing, "http://127.0.0.1:9") as client, tenuto.run():
             for turns in range(1, 4):
@@ -87,7 +87,7 @@ def test_a_token_is_not_sent_where_a_subclass_routes_a_call_to() -> None:
 
 
 def test_without_a_guard_against_redirects_there_are_no_markers() -> None:
-    class Hookless(httpx2.Client):
+    class Hookless(openai_http.Client):
         @property
         def event_hooks(self) -> Any:
             raise RuntimeError("none here")
@@ -165,7 +165,17 @@ def test_a_subclass_of_a_stamped_class_keeps_its_own_methods_and_takes_a_dialect
     assert set(recorder.arrived[0].markers) == {"x-session-id", "x-session-affinity"}
 
 
-def test_the_answer_may_be_processed_with_positional_arguments() -> None:
-    client: Any = tenuto.wrap(openai.OpenAI(api_key="k"))
-    with pytest.raises(TypeError, match="_process_response"):
-        client._process_response(object)
+def test_headers_of_another_make_are_read_and_extended_the_public_way() -> None:
+    class Foreign(dict[str, str]):
+        """A mapping whose private list is of another shape."""
+
+        _list: ClassVar = [("a", "b")]
+
+    headers = Foreign({"x-agent-affinity": "abcd1234.1"})
+    assert raw_headers.present(headers, frozenset({b"x-agent-affinity", b"x-agent-turn"})) == {
+        b"x-agent-affinity"
+    }
+    assert raw_headers.value(headers, b"x-agent-affinity") == "abcd1234.1"
+    raw_headers.extend(headers, [(b"X-Agent-Turn", b"x-agent-turn", b"n=0")])
+    assert headers["X-Agent-Turn"] == "n=0"
+    assert Foreign._list == [("a", "b")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
@@ -345,6 +346,27 @@ def test_an_error_in_any_step_of_ours_leaves_the_request_as_it_was(
         pieces = list(answer) if stream else [answer]
     assert pieces[-1].choices[0].finish_reason == "stop"
     assert len(recorder.arrived) == 2
+
+
+def test_a_log_filter_that_raises_costs_nobody_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raising(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise ValueError("of the filter")
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr("tenuto.openai._markers", fail)
+    recorder, log, raising = Recorder(), logging.getLogger("tenuto"), Raising()
+    log.addFilter(raising)
+    log.setLevel(logging.DEBUG)
+    try:
+        with serving(recorder) as url, make(openai.OpenAI, url) as client, tenuto.run():
+            client.chat.completions.create(model="m", messages=USER)
+    finally:
+        log.removeFilter(raising)
+        log.setLevel(logging.NOTSET)
+    assert recorder.arrived[0].markers == {}
 
 
 def test_no_id_is_logged_or_shown_in_an_error(caplog: pytest.LogCaptureFixture) -> None:

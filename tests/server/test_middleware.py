@@ -21,6 +21,7 @@ import tenuto
 import tenuto_vllm
 from tenuto_vllm.config import Settings
 from tenuto_vllm.embedded import Engine, EngineSettings, serve
+from tenuto_vllm.placement import by_hash
 from tests.loopback import eventually
 
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "x" * 200}], "max_tokens": 4}
@@ -187,6 +188,24 @@ def test_an_id_with_a_line_break_never_reaches_the_answer() -> None:
         status_code, headers, _ = raw_request(http, evil)
         assert status_code == 200
         assert not any("evil" in name or "evil" in value for name, value in headers.items())
+
+
+def test_an_answer_with_an_error_names_no_home_and_counts_for_no_rank() -> None:
+    with engine() as http:
+        for i in range(4):
+            headers = {"X-Session-ID": f"{SID}{i}", "X-Agent-Turn": "n=0"}
+            refused = http.post("/v1/chat/completions", json={"messages": 1}, headers=headers)
+            assert refused.status_code == 400
+            assert "X-Agent-Served" not in refused.headers
+        ranks = [
+            http.post(
+                "/v1/chat/completions",
+                json=BODY,
+                headers={"X-Session-ID": SID, "X-Agent-Turn": f"n=0, attempt={attempt}"},
+            ).headers["X-Engine-Rank"]
+            for attempt in (0,)
+        ]
+        assert ranks == [str(by_hash(SID, 2))]
 
 
 def test_every_dropped_marker_is_counted_by_kind() -> None:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import httpx2
 import pytest
 from openai import AsyncOpenAI, InternalServerError
 
 import tenuto
 from tenuto.replay import TurnResult, block_text, rank_of, replay
 from tenuto.trace import Session, Trace, Turn
+from tests.loopback import openai_http
 
 
 def turn(*blocks: int, at: float, output_tokens: int = 3) -> Turn:
@@ -36,18 +36,18 @@ class Server:
     """Answers each completion with a stream; knows what it was asked."""
 
     def __init__(self, *, status: int = 200, usage: bool = True) -> None:
-        self.asked: list[tuple[dict[str, Any], httpx2.Headers]] = []
+        self.asked: list[tuple[dict[str, Any], openai_http.Headers]] = []
         self.inside = self.most_inside = 0
         self._status = status
         self._usage = usage
 
     def client(self) -> AsyncOpenAI:
-        http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
+        http = openai_http.AsyncClient(transport=openai_http.MockTransport(self._answer))
         return AsyncOpenAI(
             base_url="http://127.0.0.1:9/v1", api_key="none", max_retries=0, http_client=http
         )
 
-    async def _answer(self, request: httpx2.Request) -> httpx2.Response:
+    async def _answer(self, request: openai_http.Request) -> openai_http.Response:
         body = json.loads(request.content)
         self.asked.append((body, request.headers))
         self.inside += 1
@@ -56,8 +56,8 @@ class Server:
             await asyncio.sleep(0)
         self.inside -= 1
         if self._status != 200:
-            return httpx2.Response(self._status, json={"error": {"message": "no"}})
-        return httpx2.Response(
+            return openai_http.Response(self._status, json={"error": {"message": "no"}})
+        return openai_http.Response(
             200,
             headers={"content-type": "text/event-stream", "X-Engine-Rank": "1"},
             content=_events(body, usage=self._usage),

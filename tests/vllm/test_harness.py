@@ -120,7 +120,7 @@ def test_other_paths_pass_untouched(client):
 def test_a_stream_arrives_while_the_engine_still_works_and_ends_with_the_client(client, endpoint):
     path, body = endpoint
     limit = "max_output_tokens" if endpoint is RESPONSE else "max_tokens"
-    # Responses knows no ignore_eos; at temperature 0 the random weights never end by themselves.
+    # Messages knows no ignore_eos; at temperature 0 the random weights never end by themselves.
     body = {"model": "tiny", **body, limit: 12000, "ignore_eos": True, "stream": True}
     body["temperature"] = 0
     before = by_engine(client, "generation_tokens_total")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import httpx
@@ -32,7 +33,9 @@ def server(request):
     with vllm_server(
         ranks=2, api_processes=request.param, middleware=MIDDLEWARE, block_size=BLOCK
     ) as running:
-        yield running
+        yield SimpleNamespace(
+            root_url=running.root_url, base_url=running.base_url, api_processes=request.param
+        )
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +162,14 @@ def test_clients_that_hang_up_mid_stream_leave_no_load_behind(server, http):
 
 
 def idle(server, http):
-    """Tell whether no process of ours and no engine of vLLM's counts a request."""
-    # New connections reach every API process in time; one is asked at a look.
-    status = httpx.get(f"{server.root_url}/tenuto/status", trust_env=False).json()
+    """Tell whether no API process of ours and no engine of vLLM's counts a request."""
+    in_flight = {}
+    # A new connection goes to either process, so ask until each has answered.
+    while len(in_flight) < server.api_processes:
+        status = httpx.get(f"{server.root_url}/tenuto/status", trust_env=False).json()
+        in_flight[status["process"]] = status["in_flight"]
     return (
-        status["in_flight"] == [0, 0]
+        set(map(tuple, in_flight.values())) == {(0, 0)}
         and by_engine(http, "num_requests_running").total() == 0
         and by_engine(http, "num_requests_waiting").total() == 0
     )

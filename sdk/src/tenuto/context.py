@@ -1,4 +1,4 @@
-"""Which session a call belongs to: one ContextVar of one frozen value.
+"""Which session a call belongs to: one ContextVar of a chain of entries.
 
 Scopes hold no token of the ContextVar. Entering one puts an entry on a chain; leaving it
 closes that entry for every copy of the context at once, and an entry that is closed is
@@ -19,13 +19,16 @@ from typing import Literal, Self
 
 from tenuto import _wire, raw_headers
 from tenuto.dialects import Dialect
+from tenuto.errors import ConfigError
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
 from tenuto.raw_headers import Raw
 from tenuto.sessions import Origin, SessionState, SessionStore
 
 Fork = Literal["fresh", "inherit"]
+_FORKS = ("fresh", "inherit")
 
+# One for the process: a run entered again by its name goes on where it was.
 _STORE = SessionStore()
 
 
@@ -99,6 +102,8 @@ class Scope:
     """A run or an agent as a context manager, sync and async, re-enterable."""
 
     def __init__(self, session: Session) -> None:
+        if not isinstance(session, Session):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("scopes are made by tenuto.run(...) and run.agent(...)")
         self._session = session
         self._entries: list[_Entry] = []
 
@@ -127,10 +132,10 @@ class Scope:
         entry = _current()
         while entry is not None and not (entry.is_open and entry.owner is self):
             entry = entry.previous
-        if entry is None and self._entries:
+        if entry is None and len(self._entries) == 1:
             # Left in a context that never saw it entered, as when a generator is
-            # collected: then the latest entering is the one meant.
-            entry = self._entries[-1]
+            # collected. Of several enterings none can be told to be the one meant.
+            entry = self._entries[0]
         if entry is not None:
             entry.is_open = False
             with contextlib.suppress(ValueError):
@@ -175,8 +180,14 @@ class Run(Scope):
 
         Returns:
             A scope whose parent is the agent that encloses this call in the same run,
-            or else the run's root session.
+            or else the run's root session. It is enough by itself: the run's own scope
+            need not be open.
+
+        Raises:
+            ConfigError: `fork` is neither "fresh" nor "inherit".
         """
+        if fork not in _FORKS:
+            raise ConfigError(f'fork is "fresh" or "inherit", got {fork!r}')
         enclosing = current_session()
         if enclosing is None or enclosing.run_id != self.run_id:
             enclosing = self._session
@@ -199,9 +210,9 @@ def run(name: str | int | None = None) -> Run:
         name: the user's own id of the task, such as a ticket or thread id. The run id
             is a keyed hash of it, the same in every process with the same install key
             (see `tenuto.install_key`), so that a resumed task keeps its sessions.
-            None starts a new run with a random id.
+            None, or a name that is empty, starts a new run with a random id.
     """
-    if name is None:
+    if name is None or not str(name).strip():
         run_id = secrets.token_hex(ID_BYTES)
     else:
         run_id = derive_run_id(str(name), install_key())

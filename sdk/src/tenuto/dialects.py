@@ -52,6 +52,7 @@ _PRIVATE_SUFFIXES = (
     ".lan",
     ".home.arpa",
     ".svc",
+    ".ts.net",
     ".test",
     ".example",
     ".invalid",
@@ -64,11 +65,10 @@ def named(name: str) -> Dialect:
     Raises:
         ConfigError: there is none; the message lists those there are.
     """
-    try:
-        return DIALECTS[name]
-    except KeyError:
+    if name not in tuple(DIALECTS):
         known = ", ".join(DIALECTS)
-        raise ConfigError(f"dialect {name!r} is not known; choose one of {known}") from None
+        raise ConfigError(f"dialect {name!r} is not known; choose one of {known}")
+    return DIALECTS[name]
 
 
 @functools.lru_cache(maxsize=256)
@@ -85,4 +85,5 @@ def _is_private(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return "." not in host or host.endswith(_PRIVATE_SUFFIXES)
-    return address.is_private or address.is_loopback or address.is_link_local
+    # Private, loopback and link-local, and 100.64.0.0/10, which VPNs use (RFC 6598).
+    return not address.is_global

@@ -30,7 +30,7 @@ _log = logging.getLogger("tenuto")
 
 def install_key() -> bytes:
     """Return the 32-byte key of this installation. Never raises."""
-    if given := os.environ.get("TENUTO_KEY"):
+    if given := os.environ.get("TENUTO_KEY", "").strip():
         return _stretch(os.fsencode(given))
     return _key_from_file(_key_path())
 
@@ -62,11 +62,12 @@ def _remembered(path: Path | None) -> bytes:
             _create(path)
         raw = _read(path)
     except OSError as error:
-        _log.warning(
-            "no install key (%s): run ids are stable in this process only; "
-            "set TENUTO_KEY to a secret shared by your processes",
-            error,
-        )
+        with contextlib.suppress(Exception):
+            _log.warning(
+                "no install key (%s): run ids are stable in this process only; "
+                "set TENUTO_KEY to a secret shared by your processes",
+                error,
+            )
         return secrets.token_bytes(32)
     return _stretch(raw)
 
@@ -75,8 +76,8 @@ def _create(path: Path) -> None:
     """Write a new key so that two processes at their first use end with one key."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    _write_new(draft)
     try:
-        _write_new(draft)
         # A link fails where another process was first; its key is then the key.
         os.link(draft, path)
     except FileExistsError:
@@ -91,8 +92,13 @@ def _create(path: Path) -> None:
 
 def _write_new(path: Path) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_hex(32).encode())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_hex(32).encode())
+    except OSError:
+        # On a full disk an empty file would stand for the key for ever.
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> bytes:

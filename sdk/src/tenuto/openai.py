@@ -14,6 +14,7 @@ Each of ours ends in the original, and an error of ours is logged and passed ove
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from tenuto.errors import ConfigError
 from tenuto.raw_headers import Raw
 from tenuto.redirects import Sent, guard, sent_with
 from tenuto.sessions import origin_of
-from tenuto.turn import fingerprint, is_mapping, is_turn, phase_of
+from tenuto.turn import fingerprint, is_turn, model_of, phase_of
 
 C = TypeVar("C", bound="SyncAPIClient | AsyncAPIClient")
 
@@ -45,12 +46,12 @@ _OURS = frozenset(
 
 
 def wrap(client: C, *, dialect: str | None = None) -> C:
-    """Stamp the calls of an openai client with the session they are made in.
+    """Mark the calls of an openai client with the session they are made in.
 
     Args:
         client: `OpenAI`, `AsyncOpenAI`, `AzureOpenAI`, `AsyncAzureOpenAI` or a
             subclass. It is changed in place; clients made from it by `with_options`
-            or `copy` are stamped too. Wrapping twice changes nothing.
+            or `copy` are marked too. Wrapping twice changes nothing.
         dialect: the kind of server, `vllm`, `generic` or `public`; by default chosen
             by the host that a request goes to.
 
@@ -67,12 +68,16 @@ def wrap(client: C, *, dialect: str | None = None) -> C:
         )
     chosen = dialects.named(dialect) if dialect is not None else None
     if chosen is not None or not hasattr(kind, "__tenuto_dialect__"):
-        client.__class__ = _stamped_class(kind.__dict__.get("__tenuto_base__", kind), chosen)
+        base = kind.__dict__.get("__tenuto_base__", kind)
+        try:
+            client.__class__ = _marked_class(base, chosen)
+        except TypeError as error:
+            raise ConfigError(f"wrap() cannot subclass {base.__name__}: {error}") from error
     return client
 
 
 @functools.lru_cache(maxsize=64)
-def _stamped_class(base: type[Any], dialect: Dialect | None) -> type[Any]:
+def _marked_class(base: type[Any], dialect: Dialect | None) -> type[Any]:
     def build(self: Any, options: Any, *args: Any, **given: Any) -> Any:
         return _mark(self, options, base._build_request(self, options, *args, **given))
 
@@ -110,7 +115,7 @@ def _mark(client: Any, options: Any, request: Any) -> Any:
         known = client.__tenuto_dialect__ or (
             dialects.VLLM if token else dialects.for_host(request.url.host)
         )
-        markers = _markers(session, options, token, known)
+        markers = _markers(session, options, request, token, known)
         if decided:
             markers = [item for item in markers if item[1] not in decided]
         # Without the guard no marker: it could follow a redirect to a stranger.
@@ -132,15 +137,13 @@ def _decided(client: Any, options: Any, headers: Any) -> set[bytes]:
     return decided
 
 
-def _markers(session: Session, options: Any, token: str | None, known: Dialect) -> list[Raw]:
+def _markers(
+    session: Session, options: Any, request: Any, token: str | None, known: Dialect
+) -> list[Raw]:
     markers = session.headers(known)
     if _TURN[0] in known.headers and is_turn(options.method, options.url):
-        body = _body(options)
-        prompt = fingerprint(body)
-        if prompt is None and options.idempotency_key is not None:
-            # openai's own retries keep it, when nothing else tells calls apart.
-            prompt = hash(options.idempotency_key)
-        n, attempt = session.state.next_attempt(prompt)
+        body = options.json_data
+        n, attempt = session.state.next_attempt(_prompt(body, options, request))
         fork = "inherit" if session.fork == "inherit" and n == 0 else None
         markers.append((*_TURN, _turn_value(n, attempt, phase_of(body, n), fork)))
     if token is not None and _AFFINITY[0] in known.headers:
@@ -148,12 +151,14 @@ def _markers(session: Session, options: Any, token: str | None, known: Dialect) 
     return markers
 
 
-def _body(options: Any) -> Any:
-    """Return the body that is sent: JSON with `extra_body` over it, or raw bytes."""
-    body, extra = options.json_data, options.extra_json
-    if extra and is_mapping(body):
-        return {**body, **extra}
-    return body if body is not None else extra or getattr(options, "content", None)
+def _prompt(body: Any, options: Any, request: Any) -> int | None:
+    try:
+        return fingerprint(request.content, model_of(body))
+    except Exception:
+        # A body that is made while it is sent. openai's own retries keep the key, when
+        # nothing else tells calls apart.
+        key = options.idempotency_key
+        return hash(key) if key is not None else None
 
 
 # Turns of different sessions say the same: low indices, first attempts.
@@ -179,4 +184,6 @@ def _learn(response: Any) -> None:
 
 
 def _report(step: str) -> None:
-    _log.debug("tenuto could not %s a request; it goes on", step, exc_info=True)
+    # A handler or filter of the program's may raise, and no request may fail by it.
+    with contextlib.suppress(Exception):
+        _log.debug("tenuto could not %s a request; it goes on", step, exc_info=True)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-_PROMPT_FIELDS = (
-    "messages",
-    "input",
-    "prompt",
-    "instructions",
-    "previous_response_id",
-    "conversation",
-)
 _TURN_ROUTES = ("/chat/completions", "/completions", "/responses")
 _PLAIN_ROUTES = frozenset(_TURN_ROUTES)
 # Named here: an `A | B` in a call is built anew each time.
 _MAPPINGS = (dict, Mapping)
 _LISTS = (list, tuple)
-_SCALARS = (str, int, float, bytes, type(None))
 _TOOL_RESULTS = frozenset({"tool", "function"})
 
 
@@ -29,22 +21,26 @@ def is_turn(method: str, url: str) -> bool:
     return url in _PLAIN_ROUTES or url.split("?", 1)[0].endswith(_TURN_ROUTES)
 
 
-def fingerprint(body: Any) -> int | None:
+def fingerprint(content: bytes, model: Any) -> int:
     """Return a number that two bodies share when they carry the same prompt.
 
-    Process-local (built on `hash`, whose strings are cached): it never travels.
-    Model and sampling settings take no part, so a fallback to another model is the
-    same turn tried again.
+    Process-local (built on `hash`): it never travels. The model's name takes no part, so
+    a fallback to another model is the same turn tried again.
 
-    Returns:
-        None when the body carries no prompt. Of raw bytes, their hash.
+    Args:
+        content: the body as it is sent.
+        model: its `model` field, as openai writes it (compact JSON, not escaped to ASCII);
+            anything but a string is ignored.
     """
-    if isinstance(body, bytes):
-        return hash(body)
-    if not is_mapping(body):
-        return None
-    prompt = [(name, _frozen(body[name])) for name in _PROMPT_FIELDS if name in body]
-    return hash(tuple(prompt)) if prompt else None
+    if isinstance(model, str):
+        field = f'"model":{json.dumps(model, ensure_ascii=False)}'
+        content = content.replace(field.encode("utf-8", "surrogatepass"), b"", 1)
+    return hash(content)
+
+
+def model_of(body: Any) -> Any:
+    """Return a body's `model` field, None when it has none."""
+    return body.get("model") if _is_mapping(body) else None
 
 
 def phase_of(body: Any, n: int) -> str | None:
@@ -59,7 +55,7 @@ def phase_of(body: Any, n: int) -> str | None:
     last = _last_item(body)
     if isinstance(last, str):
         return "user"
-    if not is_mapping(last):
+    if not _is_mapping(last):
         return None
     if last.get("role") in _TOOL_RESULTS or str(last.get("type", "")).endswith("_output"):
         return "tool"
@@ -67,29 +63,11 @@ def phase_of(body: Any, n: int) -> str | None:
 
 
 def _last_item(body: Any) -> Any:
-    items = body.get("messages", body.get("input")) if is_mapping(body) else None
+    items = body.get("messages", body.get("input")) if _is_mapping(body) else None
     return items[-1] if _is_list(items) and items else items
 
 
-def _frozen(value: Any) -> int:
-    """Hash a part of a body: in one step of C where it is flat, else part by part."""
-    # Objects come first: a long prompt is mostly these.
-    if is_mapping(value):
-        parts: Iterable[Any] = value.items()
-    elif isinstance(value, _SCALARS):
-        return hash(value)
-    elif _is_list(value):
-        parts = value
-    else:
-        return hash(repr(value))
-    try:
-        return hash(tuple(parts))
-    except TypeError:
-        return hash(tuple([_frozen(part) for part in parts]))
-
-
-def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
-    """Tell whether a part of a body is a JSON object."""
+def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(value, _MAPPINGS)
 
 

@@ -8,7 +8,15 @@ from collections import Counter
 
 from tenuto_vllm.model import Why
 
+STATUS_PATH = "/tenuto/status"
+
 _log = logging.getLogger("tenuto_vllm")
+
+
+def _said(kind: str) -> str:
+    if kind in {"placement", "load"}:
+        return f"the {kind} of a request could not be had, and vLLM's own choice stands"
+    return f"a malformed {kind} marker was ignored"
 
 
 class Counters:
@@ -24,4 +32,4 @@ class Counters:
         if self.dropped[kind] == 1:
             # A handler or filter of the server's may raise, and no request may fail by it.
             with contextlib.suppress(Exception):
-                _log.warning("a %s was dropped; further ones are only counted", kind)
+                _log.warning("%s; further ones are counted at %s", _said(kind), STATUS_PATH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
+from contextvars import copy_context
 
 import pytest
 from hypothesis import given
@@ -120,6 +121,17 @@ async def test_a_scope_left_in_another_task_is_left_everywhere() -> None:
 
     await asyncio.create_task(leave())
     assert here() is None
+
+
+def test_a_scope_left_by_a_stranger_closes_nobody_elses_entering() -> None:
+    agent = tenuto.run().agent("planner")
+    one, two = copy_context(), copy_context()
+    one.run(agent.__enter__)
+    two.run(agent.__enter__)
+    copy_context().run(agent.__exit__, None, None, None)
+    assert [one.run(here), two.run(here)] == [agent.session_id] * 2
+    one.run(agent.__exit__, None, None, None)
+    assert [one.run(here), two.run(here)] == [None, agent.session_id]
 
 
 @pytest.mark.anyio

@@ -17,6 +17,8 @@ from tenuto import _wire, dialects
         "localhost",
         "vllm",
         "10.1.2.3",
+        "100.64.0.7",
+        "gpu.tail1234.ts.net",
         "192.168.0.9",
         "gpu.internal",
         "vllm.ml.svc",

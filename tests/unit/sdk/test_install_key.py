@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,29 @@ def test_a_file_system_without_links_gets_one_private_key_all_the_same(
     assert key_afresh() == key
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_full_disk_leaves_no_empty_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full:
+        def __init__(self, descriptor: int, mode: str) -> None:
+            self._file = os.fdopen(descriptor, mode)
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._file.close()
+
+        def write(self, _: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(room, "os", SimpleNamespace(**{**vars(os), "fdopen": Full}))
+    monkeypatch.setenv("TENUTO_KEY_FILE", str(tmp_path / "key"))
+    key_afresh()
+    assert list(tmp_path.iterdir()) == []
+    assert "No space left" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "empty", "short", "no folder"])

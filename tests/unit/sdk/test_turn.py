@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import gc
+import json
 import threading
 from typing import Any
 
@@ -20,48 +20,27 @@ values = st.recursive(
     ),
     max_leaves=8,
 )
-messages = st.lists(
-    st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]), "content": values}),
-    min_size=1,
-    max_size=5,
-)
 
 
-@given(messages, values)
-def test_an_equal_prompt_in_another_object_has_the_same_fingerprint(
-    prompt: Any, other: Any
-) -> None:
-    body = {"messages": prompt, "model": "a", "temperature": other}
-    again = {"model": "b", "messages": copy.deepcopy(prompt)}
-    assert fingerprint(body) == fingerprint(again)
+@given(values, st.text(max_size=8), st.text(max_size=8))
+def test_another_model_has_the_same_fingerprint(prompt: Any, one: str, two: str) -> None:
+    def sent(model: str) -> bytes:
+        body = {"model": model, "messages": prompt}
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+    assert fingerprint(sent(one), one) == fingerprint(sent(two), two)
 
 
-@given(messages, values)
-def test_a_prompt_with_one_more_message_has_another(prompt: Any, content: Any) -> None:
-    longer = [*prompt, {"role": "user", "content": content}]
-    assert fingerprint({"messages": prompt}) != fingerprint({"messages": longer})
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_other_bodies_have_other_fingerprints(one: bytes, two: bytes) -> None:
+    assert (fingerprint(one, None) == fingerprint(two, None)) == (one == two)
 
 
 @given(values)
 def test_any_body_is_looked_at_without_an_error(body: Any) -> None:
-    fingerprint(body)
     phase_of(body, 1)
-    fingerprint({"messages": body})
     phase_of({"messages": body}, 1)
     phase_of({"input": body}, 1)
-
-
-def test_objects_that_are_not_json_still_tell_prompts_apart() -> None:
-    one, two = {"input": [{"data": {1, 2}}]}, {"input": [{"data": {3}}]}
-    assert fingerprint(one) == fingerprint({"input": [{"data": {1, 2}}]})
-    assert fingerprint(one) != fingerprint(two)
-
-
-def test_raw_bytes_are_told_apart_and_long_lists_of_token_ids_too() -> None:
-    assert fingerprint(b"one") == fingerprint(b"one") != fingerprint(b"two")
-    ids = list(range(100_000))
-    assert fingerprint({"prompt": ids}) == fingerprint({"prompt": list(ids)})
-    assert fingerprint({"prompt": ids}) != fingerprint({"prompt": [*ids, 1]})
 
 
 def test_the_phase_is_read_from_the_last_message_or_item() -> None:

@@ -74,6 +74,8 @@ def test_what_is_encoded_is_decoded_and_never_over_1_kb(said: Markers) -> None:
     headers = _wire.encode(said)
     assert size(headers) <= 1024
     assert len(headers.get(_wire.TURN, "")) <= _wire.TURN_BYTES
+    if turn := headers.get(_wire.TURN):
+        assert list(http_sf.parse(turn.encode(), tltype="dictionary"))
     got = _wire.decode(as_asgi(headers))
     assert got.dropped == ()
     assert got.markers is not None
@@ -206,6 +208,19 @@ def test_a_server_answer_is_read_back_and_a_bad_one_is_left_out() -> None:
     assert _wire.decode_served(_wire.encode_served(said)) == said
     assert _wire.decode_served("rank=-1, home=x, why=lunch, more=1") == Served()
     assert _wire.decode_served("((") is None
+
+
+def test_an_id_with_a_line_break_or_a_nul_is_no_id() -> None:
+    for evil in (
+        b"session-one\r\nX-Evil: 1",
+        b"session-one\n",
+        b"session-one\x00",
+        b"\rsession-one",
+    ):
+        assert _wire.decode([(b"x-session-id", evil)]) == Decoded(None, ("session",))
+        assert _wire.encode(Markers(evil.decode())) == {}
+        token = [(b"x-session-id", b"session-one"), (b"x-agent-affinity", evil)]
+        assert _wire.decode(token) == Decoded(Markers("session-one"), ("affinity",))
 
 
 def test_a_flood_of_turn_lines_is_dropped_without_being_joined() -> None:

@@ -19,12 +19,12 @@ from typing import Any
 from tenuto_vllm import _wire
 from tenuto_vllm.asgi.in_flight import InFlight
 from tenuto_vllm.asgi.responder import Responder, Visit
-from tenuto_vllm.asgi.routes import STATUS_PATH, is_generation, path_of
+from tenuto_vllm.asgi.routes import is_generation, path_of
 from tenuto_vllm.asgi.types import App, Message, Receive, Scope, Send
 from tenuto_vllm.config import Settings
 from tenuto_vllm.engine import seam
 from tenuto_vllm.engine.view import VllmView
-from tenuto_vllm.metrics import Counters
+from tenuto_vllm.metrics import STATUS_PATH, Counters
 from tenuto_vllm.model import EngineView, Placement
 from tenuto_vllm.placement import Recent, home_of, place
 
@@ -60,20 +60,43 @@ class TurnMiddleware:
         if path_of(scope) == STATUS_PATH and scope["method"] == "GET":
             await _answer_json(send, self._status(scope))
             return
-        given = [value for name, value in scope["headers"] if name == RANK]
-        if given:
-            kept = [header for header in scope["headers"] if header[0] != RANK]
-            scope = {**scope, "headers": kept}
-        visit = self._plan(scope, given) if is_generation(scope) else None
+        scope, trusted = self._without_rank(scope)
+        visit = self._plan(scope, trusted) if is_generation(scope) else None
         if visit is None:
+            if trusted is not None:
+                scope = _with_rank(scope, trusted)
             with seam.own_box(scope):
                 await self._app(scope, receive, send)
             return
         with self._in_flight.on(visit.placement.rank), seam.request_box(visit.scope) as box:
             box.wanted = visit.placement.rank
-            await self._app(visit.scope, receive, Responder(visit, box, send).send)
+            responder = Responder(visit, box, send, self._served)
+            await self._app(visit.scope, receive, responder.send)
 
-    def _plan(self, scope: Scope, given: list[bytes]) -> Visit | None:
+    def _without_rank(self, scope: Scope) -> tuple[Scope, int | None]:
+        """Take the rank from outside off a request; return it when it is to be trusted."""
+        given = [value for name, value in scope["headers"] if name == RANK]
+        if not given:
+            return scope, None
+        kept = [header for header in scope["headers"] if header[0] != RANK]
+        scope = {**scope, "headers": kept}
+        try:
+            return scope, self._trusted(given, scope)
+        except Exception:
+            self._counters.drop("placement")
+            return scope, None
+
+    def _trusted(self, given: list[bytes], scope: Scope) -> int | None:
+        """Return a rank that is allowed, single, in ASCII digits, and one the engine has."""
+        if not self._settings.trust_rank or len(given) != 1:
+            return None
+        view = self._view(scope)
+        if view is None or _ASCII_RANK.fullmatch(given[0]) is None:
+            return None
+        rank = int(given[0])
+        return rank if rank < view.ranks() else None
+
+    def _plan(self, scope: Scope, trusted: int | None) -> Visit | None:
         """Place a request, or return None to leave it to vLLM."""
         try:
             decoded = _wire.decode(scope["headers"])
@@ -83,7 +106,7 @@ class TurnMiddleware:
             if view is None:
                 return None
             ranks = view.ranks()
-            placement = self._trusted(given, ranks)
+            placement = Placement(trusted, "unkeyed") if trusted is not None else None
             markers, token = decoded.markers, None
             if markers is not None:
                 instance = view.instance()
@@ -97,30 +120,24 @@ class TurnMiddleware:
                 return None
             self._counters.placed[placement.why] += 1
             if ranks > 1:
-                header = (RANK, b"%d" % placement.rank)
-                scope = {**scope, "headers": [*scope["headers"], header]}
+                scope = _with_rank(scope, placement.rank)
             return Visit(scope, placement, token)
         except Exception:
             self._counters.drop("placement")
             return None
 
-    def _trusted(self, given: list[bytes], ranks: int) -> Placement | None:
-        """Return the rank from outside: allowed, single, ASCII digits, and in range."""
-        if not self._settings.trust_rank or len(given) != 1:
-            return None
-        if _ASCII_RANK.fullmatch(given[0]) is None or int(given[0]) >= ranks:
-            return None
-        return Placement(int(given[0]), "unkeyed")
-
     def _choose(self, markers: _wire.Markers, view: EngineView, ranks: int) -> Placement:
         if markers.turn.n != 0 or ranks == 1:
             # Load has no say then, so it is not read.
             return place(markers, (0.0,) * ranks, (0.0,) * ranks)
-        now_s = time.monotonic()
-        loads = self._loads(view, ranks)
-        placement = place(markers, loads, self._recent.at(now_s, ranks))
-        self._recent = self._recent.placed(placement.rank, now_s, ranks)
-        return placement
+        recent = self._recent.at(time.monotonic(), ranks)
+        return place(markers, self._loads(view, ranks), recent)
+
+    def _served(self, placement: Placement) -> None:
+        """Count a session that has begun; an attempt that failed has not."""
+        if placement.why == "first":
+            now_s, ranks = time.monotonic(), max(placement.rank + 1, len(self._recent.counts))
+            self._recent = self._recent.placed(placement.rank, now_s, ranks)
 
     def _loads(self, view: EngineView, ranks: int) -> Sequence[float]:
         """Return the engine's load, no less than what this process has just sent.
@@ -163,6 +180,10 @@ class TurnMiddleware:
             "placed": dict(self._counters.placed),
             "dropped": dict(self._counters.dropped),
         }
+
+
+def _with_rank(scope: Scope, rank: int) -> Scope:
+    return {**scope, "headers": [*scope["headers"], (RANK, b"%d" % rank)]}
 
 
 async def _answer_json(send: Send, value: object) -> None:

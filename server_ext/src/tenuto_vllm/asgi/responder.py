@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tenuto_vllm import _wire
@@ -26,17 +27,29 @@ class Visit:
 
 
 class Responder:
-    """Adds the answer's headers and passes everything else through untouched."""
+    """Adds the answer's headers and passes everything else through untouched.
 
-    def __init__(self, visit: Visit, box: RankBox, send: Send) -> None:
+    An answer with an error status was served by no rank, so it gets none; `served` is
+    told of the others.
+    """
+
+    def __init__(
+        self, visit: Visit, box: RankBox, send: Send, served: Callable[[Placement], None]
+    ) -> None:
         self._visit = visit
         self._box = box
         self._send = send
+        self._served = served
 
     async def send(self, message: Message) -> None:
         """Pass one ASGI message on."""
         token = self._visit.token
-        if token is not None and message["type"] == "http.response.start":
+        if (
+            token is not None
+            and message["type"] == "http.response.start"
+            and message["status"] < 400
+        ):
+            self._served(self._visit.placement)
             headers = [*message.get("headers", ()), *self._headers(token)]
             message = {**message, "headers": headers}
         await self._send(message)

@@ -11,11 +11,11 @@ GENERATION_PATHS = frozenset(
         "/v1/completions",
         "/v1/responses",
         "/v1/messages",
+        "/cohere/v2/chat",
         "/inference/v1/generate",
         "/invocations",
     }
 )
-STATUS_PATH = "/tenuto/status"
 
 
 def path_of(scope: Scope) -> str:

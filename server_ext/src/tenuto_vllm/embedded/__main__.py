@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=Help,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to bind")
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 picks a free one")
+    parser.add_argument("--port", type=_port, default=8000, help="port; 0 picks a free one")
     sizes = [
         ("--ranks", defaults.ranks, "data-parallel ranks"),
         ("--blocks", defaults.blocks, "cache blocks of each rank; one is reserved"),
@@ -71,15 +71,22 @@ def _parser() -> argparse.ArgumentParser:
         ("--max-model-len", defaults.max_model_len, "longest prompt and output, in tokens"),
     ]
     speeds = [
-        ("--prefill-tokens-per-s", defaults.prefill_tokens_per_s, "uncached prompt, per rank"),
-        ("--decode-tokens-per-s", defaults.decode_tokens_per_s, "output, per request"),
+        (
+            "--prefill-tokens-per-s",
+            defaults.prefill_tokens_per_s,
+            "uncached prompt tokens, per rank",
+        ),
+        ("--decode-tokens-per-s", defaults.decode_tokens_per_s, "output tokens, per request"),
     ]
     for name, default, text in sizes:
         parser.add_argument(name, type=int, default=default, metavar="N", help=text)
     for name, default, text in speeds:
         parser.add_argument(name, type=float, default=default, metavar="RATE", help=text)
     parser.add_argument(
-        "--served-model-name", default=defaults.served_model_name, metavar="NAME", help="model"
+        "--served-model-name",
+        default=defaults.served_model_name,
+        metavar="NAME",
+        help="the model's name",
     )
     parser.add_argument(
         "--middleware",
@@ -92,12 +99,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; ports are 0 to 65535")
+    return int(text)
+
+
 def _middleware(path: str) -> type[Any]:
     module, _, name = path.rpartition(".")
     try:
         found: object = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"cannot import {path!r}: {error}") from error
+        raise argparse.ArgumentTypeError(
+            f"cannot import {path!r}, expected MODULE.CLASS: {error}"
+        ) from error
     if not isinstance(found, type):
         raise argparse.ArgumentTypeError(f"{path!r} is not a class")
     return found
