@@ -15,7 +15,8 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,9 +24,11 @@ import httpx2
 import openai
 
 import tenuto
+from benchmarks.machine import machine
 from tenuto import _wire as client_wire
 from tenuto_vllm import TurnMiddleware
 from tenuto_vllm._wire import Markers, Turn
+from tenuto_vllm.engine.view import VllmView
 from tenuto_vllm.placement import Recent, place
 
 Step = Callable[[], Any]
@@ -132,8 +135,14 @@ def finish(waiting: Any) -> None:
     raise RuntimeError("it waited")
 
 
-def middleware(rounds: int) -> dict[str, float]:
-    """Time one request through a bare ASGI app and through the middleware before it."""
+def middleware(turn: int, ranks: int, rounds: int) -> dict[str, float]:
+    """Time one request through a bare ASGI app and through the middleware before it.
+
+    Args:
+        turn: 0 is placed by the load of each rank, any other goes home by its token.
+        ranks: ranks of the engine, which is vLLM's engine client in shape.
+        rounds: pairs measured.
+    """
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -145,28 +154,24 @@ def middleware(rounds: int) -> dict[str, float]:
     async def send(message: Any) -> None:
         pass
 
-    view = SimpleNamespace(
-        ranks=lambda: 8, instance=lambda: "0123456789abcdef", loads=lambda: [0.0] * 8
+    engines = [b"%d" % i for i in range(ranks)]
+    core = SimpleNamespace(
+        core_engines=engines,
+        lb_engines=[[0, 0, 0.0] for _ in engines],
+        engine_inflight=Counter(),
+        client_count=1,
+        stats_update_address="ipc://x",
     )
-    state = SimpleNamespace(tenuto_view=view)
+    parallel = SimpleNamespace(data_parallel_size=ranks, data_parallel_size_local=ranks)
+    client = SimpleNamespace(
+        engine_core=core, vllm_config=SimpleNamespace(parallel_config=parallel)
+    )
+    token = f"{VllmView(client).instance()}.3" if turn else None
     said = client_wire.Markers(
-        "a" * 32,
-        "b" * 32,
-        "c" * 32,
-        client_wire.Turn(n=7, attempt=0, phase="tool"),
-        "0123456789abcdef.3",
+        "a" * 32, "b" * 32, "c" * 32, client_wire.Turn(n=turn, attempt=0, phase="tool"), token
     )
-    common = (
-        "host",
-        "accept",
-        "accept-encoding",
-        "connection",
-        "user-agent",
-        "authorization",
-        "content-type",
-        "content-length",
-    )
-    headers = [(name.encode(), b"x" * 16) for name in common]
+    common = ("host", "accept", "accept-encoding", "connection", "user-agent", "authorization")
+    headers = [(name.encode(), b"x" * 16) for name in (*common, "content-type", "content-length")]
     headers += [(f"x-stainless-{i}".encode(), b"x" * 8) for i in range(8)]
     headers += [(k.lower().encode(), v.encode()) for k, v in client_wire.encode(said).items()]
     scope = {
@@ -175,14 +180,11 @@ def middleware(rounds: int) -> dict[str, float]:
         "path": "/v1/chat/completions",
         "root_path": "",
         "headers": headers,
-        "app": SimpleNamespace(state=state),
+        "app": SimpleNamespace(state=SimpleNamespace(engine_client=client)),
     }
 
-    def request(target: Callable[..., Awaitable[None]]) -> Step:
-        def step() -> None:
-            finish(target(dict(scope), receive, send))
-
-        return step
+    def request(target: Callable[..., Any]) -> Step:
+        return lambda: finish(target(dict(scope), receive, send))
 
     costs = Pairs()
     costs.measure(request(app), request(TurnMiddleware(app)), rounds)
@@ -218,13 +220,14 @@ def main() -> None:
         json.dumps(
             {
                 "python": platform.python_version(),
-                "machine": platform.machine(),
+                "machine": machine(),
                 "openai": openai.__version__,
                 "rounds": rounds,
                 "stamping_small_prompt": stamping(SMALL, rounds, is_async=False),
                 "stamping_small_prompt_async": stamping(SMALL, rounds, is_async=True),
                 "stamping_4_kb_prompt": stamping(PROMPT_4_KB, rounds, is_async=False),
-                "middleware": middleware(rounds),
+                "middleware_home_2_ranks": middleware(7, 2, rounds),
+                "middleware_first_turn_64_ranks": middleware(0, 64, rounds),
                 "picking_at_64_ranks": picking(64, rounds),
             },
             indent=2,

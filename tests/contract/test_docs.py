@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.page import page, session_rows, stored
 from tenuto import dialects
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,19 @@ def test_every_setting_and_every_dialect_is_in_the_operations_page() -> None:
     assert used
     assert [name for name in used if f"`{name}`" not in text] == []
     assert [name for name in dialects.DIALECTS if f"| `{name}` |" not in text] == []
+
+
+def test_the_measurements_page_and_the_readme_show_the_stored_figures() -> None:
+    sessions, overhead = stored()
+    assert (ROOT / "docs/measurements.md").read_text("utf-8") == page(sessions, overhead)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for row in session_rows(sessions["runs"]):
+        shown = [row[1], row[2], row[3], row[7]]
+        assert all(cell.split(" (")[0] in readme for cell in shown), shown
+
+
+def test_every_page_says_something() -> None:
+    assert [path.name for path in PAGES if len(path.read_text("utf-8")) < 200] == []
 
 
 def test_no_module_has_grown_past_what_one_room_holds() -> None:

@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+
+import tenuto_vllm
+from tenuto_vllm.embedded import serve
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -36,6 +41,27 @@ def test_the_quickstart_shows_three_sessions_at_home_with_growing_caches() -> No
         cached = [int(tokens) for *_, tokens in mine]
         assert cached == sorted(cached)
         assert cached[-1] > cached[0]
+
+
+def test_the_readmes_program_runs_as_it_stands_but_for_the_address_and_the_model(
+    tmp_path: Path,
+) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    with serve(middleware=[tenuto_vllm.TurnMiddleware]) as url:
+        program = program.replace("http://localhost:8000", url).replace('"MODEL"', '"tiny"')
+        (tmp_path / "program.py").write_text(program, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, tmp_path / "program.py"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={"PATH": "", "TENUTO_KEY": "for the test"},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        placed = httpx.get(f"{url}/tenuto/status").json()["placed"]
+    assert placed == {"first": 2}
 
 
 def test_every_way_to_call_works_on_a_wrapped_client() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -11,17 +10,24 @@ class InFlight:
     """Requests per rank; for one event loop, so without a lock."""
 
     def __init__(self) -> None:
-        self._by_rank: Counter[int] = Counter()
+        # Only ranks with requests, so that an idle process has nothing to count.
+        self._by_rank: dict[int, int] = {}
 
     def counts(self, ranks: int) -> Sequence[int]:
         """Return the requests of each rank, shape (ranks,)."""
-        return [self._by_rank[rank] for rank in range(ranks)]
+        known = self._by_rank.get
+        return [known(rank, 0) for rank in range(ranks)]
+
+    def __bool__(self) -> bool:
+        return bool(self._by_rank)
 
     @contextmanager
     def on(self, rank: int) -> Generator[None]:
         """Count one request on `rank` until the block ends, however it ends."""
-        self._by_rank[rank] += 1
+        self._by_rank[rank] = self._by_rank.get(rank, 0) + 1
         try:
             yield
         finally:
             self._by_rank[rank] -= 1
+            if not self._by_rank[rank]:
+                del self._by_rank[rank]

@@ -51,12 +51,13 @@ class VllmView:
         waiting requests as the KV cache fills.
         """
         core = self.engine_client.engine_core
-        inflight, clients = core.engine_inflight, core.client_count
+        # `get`, since a Counter makes up its zeros in Python.
+        inflight, clients = core.engine_inflight.get, core.client_count
         loads: list[float] = []
         for engine, (waiting, running, kv_usage) in zip(
             core.core_engines, core.lb_engines, strict=False
         ):
-            load = float(max(clients * inflight[engine], waiting + running))
+            load = float(max(clients * inflight(engine, 0), waiting + running))
             if waiting and kv_usage > 0.5:
                 load += waiting * 6.0 * (kv_usage - 0.5)
             loads.append(load)

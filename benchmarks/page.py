@@ -1,0 +1,139 @@
+"""Write docs/measurements.md from the JSON beside it.
+
+    python -m benchmarks.page
+
+The JSON files are what the benchmarks print, with machine and date.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1] / "docs"
+DATA = DOCS / "measurements"
+
+_HEAD = """# Measurements
+
+Written by `python -m benchmarks.page` from [the JSON](measurements) that the benchmarks print.
+Machines of this kind are shared and noisy: token counts are exact, times compare the sides of
+one run and nothing else.
+"""
+_SESSIONS = """
+## Four sessions on two ranks, real vLLM
+
+`make bench-vllm`: vLLM {vllm} (CPU build, a tiny random model, blocks of {block} tokens), two
+data-parallel ranks. Four sessions of ten turns run at once, each turn on a new TCP connection;
+a prompt grows from about 2,900 to 5,500 tokens. Stock vLLM and vLLM with the extension take
+turns, {rounds} times each; figures are medians, lowest and highest in brackets. Ranks are those
+that vLLM's engine client chose (`RankObserver`). {machine}.
+
+| API processes | | later turns that lost cache | sessions on one rank | requests per rank \
+| prompt tokens | cached | computed | TTFT of later turns, p50 ms |
+|--:|---|--:|--:|--:|--:|--:|--:|--:|
+"""
+_TIMES = """
+A later turn has the session's last prompt behind it; it lost cache when it did not find all
+complete blocks of it. Both sides compute the first turns, which nothing can save.
+Time to first token on two cores is mostly Python and the other sessions' work: its spread is
+as large as the difference, so no claim about latency is made from it.
+"""
+_OVERHEAD = """
+## What it costs
+
+`make bench`: medians of differences within pairs of neighbours, bare and ours interleaved in one
+process, {rounds:,} pairs. Python {python}, openai {openai}. {machine}.
+
+| | bare µs | extra µs | bound µs |
+|---|--:|--:|--:|
+"""
+_COSTS = (
+    ("stamping_small_prompt", "marking a call, `OpenAI`, short prompt", 30),
+    ("stamping_small_prompt_async", "marking a call, `AsyncOpenAI`, short prompt", 30),
+    ("stamping_4_kb_prompt", "marking a call, `OpenAI`, ten messages of 4 kB together", None),
+    ("middleware_home_2_ranks", "the middleware, a session going home", 60),
+    ("middleware_first_turn_64_ranks", "the middleware, a first turn on 64 ranks", 60),
+)
+_PICKS = (
+    ("first_all_idle_us", "picking of 64 ranks, all idle"),
+    ("first_half_busy_us", "picking of 64 ranks, half of them busy"),
+    ("hash_us", "picking of 64 ranks by hash"),
+)
+
+
+def page(sessions: dict[str, Any], overhead: dict[str, Any]) -> str:
+    """Return the page; pure."""
+    runs = sessions["runs"]
+    text = _HEAD + _SESSIONS.format(
+        vllm=sessions["vllm"],
+        block=sessions["block_size"],
+        rounds=1 + max(run["round"] for run in runs),
+        machine=sessions["machine"],
+    )
+    text += "".join(f"| {' | '.join(row)} |\n" for row in session_rows(runs)) + _TIMES
+    text += _OVERHEAD.format(**overhead)
+    for key, what, bound in _COSTS:
+        cost = overhead[key]
+        text += f"| {what} | {cost['bare_us']} | {cost['extra_us']} | {bound or ''} |\n"
+    for key, what in _PICKS:
+        text += f"| {what} | | {overhead['picking_at_64_ranks'][key]} | 10 |\n"
+    return text
+
+
+def session_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the cells of the sessions table, a row for each side and number of processes."""
+    rows: list[tuple[str, ...]] = []
+    for processes in sorted({run["api_processes"] for run in runs}):
+        for side, name in (("stock", "stock vLLM"), ("tenuto", "with tenuto")):
+            own = [run for run in runs if (run["api_processes"], run["side"]) == (processes, side)]
+            later = own[0]["turns"] - len(own[0]["sessions"])
+            rows.append(
+                (
+                    str(processes),
+                    name,
+                    f"{spread(own, 'turns_short_of_cache')} of {later}",
+                    f"{spread(own, 'sessions_on_one_rank')} of {len(own[0]['sessions'])}",
+                    ", ".join(
+                        sorted(
+                            {" / ".join(map(str, run["requests_per_rank"].values())) for run in own}
+                        )
+                    ),
+                    spread(own, "prompt_tokens"),
+                    spread(own, "cached_tokens"),
+                    spread(own, "uncached_tokens"),
+                    spread(own, "ttft_after_the_first_turn_p50_ms"),
+                )
+            )
+    return rows
+
+
+def ranks_of(run: dict[str, Any]) -> str:
+    """Return the requests of each rank, such as `20 / 20`."""
+    return " / ".join(map(str, run["requests_per_rank"].values()))
+
+
+def spread(runs: list[dict[str, Any]], key: str) -> str:
+    """Return the median, and lowest and highest where they differ."""
+    values = sorted(run[key] for run in runs)
+    middle = f"{round(statistics.median(values)):,}"
+    if values[0] == values[-1]:
+        return middle
+    return f"{middle} ({round(values[0]):,}–{round(values[-1]):,})"  # noqa: RUF001
+
+
+def main() -> None:
+    """Write the page."""
+    (DOCS / "measurements.md").write_text(page(*stored()), encoding="utf-8")
+
+
+def stored() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the committed JSON of both benchmarks."""
+    names = ("vllm_sessions.json", "overhead.json")
+    sessions, overhead = (json.loads((DATA / name).read_text("utf-8")) for name in names)
+    return sessions, overhead
+
+
+if __name__ == "__main__":
+    main()
