@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,9 +50,11 @@ class Responder:
             and message["type"] == "http.response.start"
             and message["status"] < 400
         ):
-            self._served(self._visit.placement)
-            headers = [*message.get("headers", ()), *self._headers(token)]
-            message = {**message, "headers": headers}
+            # Nothing of ours may stand between an answer and its client.
+            with contextlib.suppress(Exception):
+                self._served(self._visit.placement)
+                headers = [*message.get("headers", ()), *self._headers(token)]
+                message = {**message, "headers": headers}
         await self._send(message)
 
     def _headers(self, token: str) -> list[tuple[bytes, bytes]]:
