@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
@@ -33,9 +34,13 @@ def fingerprint(content: bytes, model: Any) -> int:
             anything but a string is ignored.
     """
     if isinstance(model, str):
-        field = f'"model":{json.dumps(model, ensure_ascii=False)}'
-        content = content.replace(field.encode("utf-8", "surrogatepass"), b"", 1)
+        content = content.replace(_model_field(model), b"", 1)
     return hash(content)
+
+
+@functools.lru_cache(maxsize=256)
+def _model_field(model: str) -> bytes:
+    return f'"model":{json.dumps(model, ensure_ascii=False)}'.encode("utf-8", "surrogatepass")
 
 
 def model_of(body: Any) -> Any:
