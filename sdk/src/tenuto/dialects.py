@@ -65,6 +65,7 @@ def named(name: str) -> Dialect:
     Raises:
         ConfigError: there is none; the message lists those there are.
     """
+    # Not in the dictionary itself: what was given may not be hashable.
     if name not in tuple(DIALECTS):
         known = ", ".join(DIALECTS)
         raise ConfigError(f"dialect {name!r} is not known; choose one of {known}")

@@ -1,7 +1,7 @@
 """What a process remembers of a session between its calls: its turns and its home.
 
 The store is bounded, so that a server that opens a run per user forgets the session
-used longest ago, unless a scope of it is still held. A forgotten session starts again at
+entered longest ago, unless a scope of it is still held. A forgotten session starts again at
 turn 0 under the same id.
 """
 
@@ -68,8 +68,6 @@ class SessionState:
 
     def keep_token(self, origin: Origin, token: str) -> None:
         """Remember the token of an answer, for requests to `origin` only."""
-        if self._tokens.get(origin) == token:
-            return
         with self._lock:
             self._tokens[origin] = token
             self._tokens.move_to_end(origin)
@@ -78,7 +76,7 @@ class SessionState:
 
 
 class SessionStore:
-    """Sessions by id, the one used longest ago first out."""
+    """Sessions by id, the one entered longest ago first out."""
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._limit = limit
