@@ -324,11 +324,31 @@ def test_a_client_never_names_a_rank_or_a_worker() -> None:
     bare |= {"content-type", "content-length"}
     for one in recorder.arrived:
         names = {name for name in one.headers if not name.startswith("x-stainless-")} - bare
-        assert names <= {"x-session-id", "x-agent-run-id", "x-agent-turn", "x-agent-affinity"}
+        ours = {"x-session-id", "x-agent-run-id", "x-agent-turn", "x-agent-affinity"}
+        assert names <= ours | {"x-request-id"}
 
 
-STEPS = ["current_session", "_decided", "origin_of", "_markers", "guard", "sent_with"]
-STEPS += ["raw_headers.present", "raw_headers.extend", "raw_headers.value"]
+STEPS = [
+    "stamp.current_call",
+    "stamp.dialect_at",
+    "stamp._said",
+    "stamp.origin_of",
+    "stamp.open_try",
+    "stamp._headers",
+    "stamp.guard",
+    "raw_headers.present",
+    "raw_headers.extend",
+    "raw_headers.value",
+    "turns.read_prompt",
+    "turns.phase",
+    "turns.tokens",
+    "process.BACKGROUND.put",
+    "answered.heard",
+    "answered.read_answer",
+    "answered.observe",
+    "openai.learn_head",
+    "openai.learn_answer",
+]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -339,7 +359,7 @@ def test_an_error_in_any_step_of_ours_leaves_the_request_as_it_was(
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("of ours")
 
-    monkeypatch.setattr(f"tenuto.openai.{step}", fail)
+    monkeypatch.setattr(f"tenuto.{step}", fail)
     recorder = Recorder(script=[500], answer_headers={**AT_ONCE, "X-Agent-Affinity": "abcd1234.1"})
     with serving(recorder) as url, make(openai.OpenAI, url) as client, tenuto.run():
         answer = client.chat.completions.create(model="m", messages=USER, stream=stream)
@@ -356,7 +376,7 @@ def test_a_log_filter_that_raises_costs_nobody_a_request(monkeypatch: pytest.Mon
     def fail(*_: Any) -> Any:
         raise RuntimeError("of ours")
 
-    monkeypatch.setattr("tenuto.openai._markers", fail)
+    monkeypatch.setattr("tenuto.stamp._mark", fail)
     recorder, log, raising = Recorder(), logging.getLogger("tenuto"), Raising()
     log.addFilter(raising)
     log.setLevel(logging.DEBUG)

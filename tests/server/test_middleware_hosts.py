@@ -40,7 +40,7 @@ class Foreign:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def call(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
+async def call(app: Any, scope: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -49,7 +49,8 @@ async def call(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await tenuto_vllm.TurnMiddleware(app)(scope, receive, send)
+    middleware = tenuto_vllm.TurnMiddleware(app, settings=Settings(**settings))
+    await middleware(scope, receive, send)
     if app.seen:
         assert app.seen[-1][1] is receive
     return sent
@@ -118,6 +119,12 @@ def test_an_engine_that_cannot_be_asked_costs_the_placement_and_not_the_request(
     start, body = asyncio.run(call(app, scope))
     assert (start["status"], start["headers"], body["body"]) == (200, [], b"{}")
     assert not any(name == b"x-data-parallel-rank" for name, _ in app.seen[0][0]["headers"])
+
+
+def test_a_trusted_rank_stays_when_the_engine_cannot_be_asked_for_its_name() -> None:
+    app = Foreign(tenuto_view=Broken("instance"))
+    asyncio.run(call(app, http_scope(app=app), trust_rank=True))
+    assert (b"x-data-parallel-rank", b"1") in app.seen[0][0]["headers"]
 
 
 def test_a_load_that_cannot_be_read_is_no_load_and_the_session_is_placed_all_the_same() -> None:
@@ -267,4 +274,4 @@ def test_an_error_of_the_application_passes_through_and_the_load_returns() -> No
 
     with pytest.raises(ValueError, match="of the application"):
         asyncio.run(middleware(http_scope(app=app), nothing, nothing))
-    assert list(middleware._in_flight.counts(2)) == [0, 0]
+    assert list(middleware._placer.in_flight.counts(2)) == [0, 0]

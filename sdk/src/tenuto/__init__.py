@@ -8,10 +8,21 @@ with tenuto.run("ticket-4711") as run:
 
 from __future__ import annotations
 
-from tenuto.context import Agent, Run, run
 from tenuto.errors import ConfigError, TenutoError
+from tenuto.expect import Expectation, tool
 from tenuto.openai import wrap
+from tenuto.scopes import Agent, Run, run, turn
 
-__all__ = ["Agent", "ConfigError", "Run", "TenutoError", "run", "wrap"]
+__all__ = [
+    "Agent",
+    "ConfigError",
+    "Expectation",
+    "Run",
+    "TenutoError",
+    "run",
+    "tool",
+    "turn",
+    "wrap",
+]
 
 __version__ = "0.1.0"

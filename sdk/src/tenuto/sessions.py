@@ -2,15 +2,21 @@
 
 The store is bounded, so that a server that opens a run per user forgets the session
 entered longest ago, unless a scope of it is still held. A forgotten session starts again at
-turn 0 under the same id.
+turn 0 under the same id. A live one takes less than 2 KB, whatever its prompts: of a prompt
+only checkpoints are kept (`tenuto.prompt`).
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from array import array
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
+
+from tenuto.prompt import NO_OUTLINE, Outline, Prompt, thinned
+from tenuto.turn import Next
 
 MAX_SESSIONS = 16_384
 _KEPT_TURNS = 8
@@ -25,19 +31,84 @@ def origin_of(url: Any) -> Origin:
     return url.scheme, url.netloc
 
 
+class Usage(NamedTuple):
+    """What an answer said of its tokens, and the size of the body that it answered."""
+
+    prompt_tokens: int
+    output_tokens: int
+    body_bytes: int
+
+
+class Wait(NamedTuple):
+    """What an answer was followed by: the tools it called, and when it came, monotonic seconds."""
+
+    after: Next
+    tools: tuple[str, ...]
+    since_s: float
+
+
+class Opened(NamedTuple):
+    """One HTTP try of a turn.
+
+    Attributes:
+        n: the turn's index.
+        attempt: the try's index.
+        is_first: the process has seen no call of the session before this turn.
+        before: the last turn's prompt.
+        usage: of the last answered turn.
+        waited: what the last turn's answer was followed by, None when that is not known.
+        child_ran: a child session has called since the last turn.
+    """
+
+    n: int
+    attempt: int
+    is_first: bool = False
+    before: Outline = NO_OUTLINE
+    usage: Usage | None = None
+    waited: Wait | None = None
+    child_ran: bool = False
+
+
 class SessionState:
     """The mutable half of a session. Thread-safe; holds no loop-bound object."""
 
-    __slots__ = ("__weakref__", "_lock", "_next", "_tokens", "_turns")
+    __slots__ = (
+        "__weakref__",
+        "_answered",
+        "_before",
+        "_ended",
+        "_is_begun",
+        "_keys",
+        "_lock",
+        "_tail",
+        "_tokens",
+        "_tries",
+        "_usage",
+        "_visited",
+        "_waiting",
+        "child_ran",
+        "next_turn",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._next = 0
-        # The last few prompts, each with its turn's index and how often it was tried.
-        self._turns: dict[int, list[int]] = {}
-        self._tokens: OrderedDict[Origin, str] = OrderedDict()
+        self.next_turn = 0
+        # The last few prompts, and of each its turn's index and further tries in a row.
+        self._keys = array("q")
+        self._tries = array("q")
+        self._before = NO_OUTLINE
+        self._tokens: tuple[tuple[Origin, str, str], ...] = ()
+        self._visited: tuple[Origin, ...] = ()
+        self._usage: Usage | None = None
+        self._waiting: Wait | None = None
+        self._answered = -1
+        # What was said of a turn at its first try holds for the others.
+        self._tail: tuple[int, str] = (-1, "")
+        self.child_ran = False
+        self._is_begun = False
+        self._ended = False
 
-    def next_attempt(self, prompt: int | None) -> tuple[int, int]:
+    def open_turn(self, prompt: Prompt | None, key: int | None) -> Opened:
         """Count one HTTP try of a prompt.
 
         A prompt seen among the last few is that turn tried again (openai's retries and any
@@ -45,34 +116,112 @@ class SessionState:
         next turn.
 
         Args:
-            prompt: its fingerprint, None when it has none: then it is new.
-
-        Returns:
-            (turn index, attempt), both from 0.
+            prompt: what was read of the body.
+            key: what tells it from others when it cannot be read; None: it is new.
         """
+        if prompt is not None:
+            key = prompt.key
         with self._lock:
-            turn = self._turns.get(prompt) if prompt is not None else None
-            if turn is None:
-                turn = [self._next, 0]
-                self._next += 1
-                if prompt is not None:
-                    self._turns[prompt] = turn
-                    if len(self._turns) > _KEPT_TURNS:
-                        del self._turns[next(iter(self._turns))]
-            turn[1] += 1
-            return turn[0], turn[1] - 1
+            keys = self._keys
+            if key is not None and key in keys:
+                at = 2 * keys.index(key)
+                self._tries[at + 1] += 1
+                return Opened(self._tries[at], self._tries[at + 1])
+            n = self.next_turn
+            self.next_turn = n + 1
+            if key is not None:
+                if len(keys) == _KEPT_TURNS:
+                    del keys[0], self._tries[:2]
+                keys.append(key)
+                self._tries.extend((n, 0))
+            return self._first_try(n, prompt)
 
-    def token(self, origin: Origin) -> str | None:
-        """Return the affinity token that `origin` gave last."""
-        return self._tokens.get(origin)
+    def _first_try(self, n: int, prompt: Prompt | None) -> Opened:
+        opened = Opened(
+            n,
+            0,
+            not self._is_begun,
+            self._before,
+            self._usage,
+            self._waiting,
+            self.child_ran,
+        )
+        self._is_begun = True
+        marks = prompt.marks if prompt is not None else ()
+        self._before = Outline(len(marks), 1, marks)
+        self._waiting = None
+        self.child_ran = False
+        self._ended = False
+        return opened
 
-    def keep_token(self, origin: Origin, token: str) -> None:
-        """Remember the token of an answer, for requests to `origin` only."""
+    def thin(self) -> None:
+        """Take less memory; for when no one waits."""
+        before = self._before
+        small = thinned(before)
         with self._lock:
-            self._tokens[origin] = token
-            self._tokens.move_to_end(origin)
-            if len(self._tokens) > _KEPT_TOKENS:
-                self._tokens.popitem(last=False)
+            if self._before is before:
+                self._before = small
+
+    def keep_tail(self, n: int, tail: str) -> str:
+        """Remember what is said of turn `n`, for its further tries; return it."""
+        self._tail = (n, tail)
+        return tail
+
+    def tail(self, n: int) -> str:
+        """Return what was said of turn `n` at its first try, "" when it is not the last."""
+        known, tail = self._tail
+        return tail if known == n else ""
+
+    def answered(self, n: int, usage: Usage | None, wait: Wait | None) -> None:
+        """Note what the answer of turn `n` said; of late answers the latest turn's counts."""
+        with self._lock:
+            if n < self._answered:
+                return
+            self._answered = n
+            if usage is not None:
+                self._usage = usage
+            # A turn that was opened since has ended the wait.
+            if wait is not None and n == self.next_turn - 1:
+                self._waiting = wait
+
+    def end(self) -> bool:
+        """Note that the session has finished; return whether it had turns since the last time."""
+        with self._lock:
+            ends = self._is_begun and not self._ended
+            self._ended = True
+            return ends
+
+    def resume_at(self, n: int) -> None:
+        """Go on at turn `n` at least: another process has taken those before."""
+        with self._lock:
+            self.next_turn = max(self.next_turn, n)
+
+    def token(self, origin: Origin, name: str = "") -> str | None:
+        """Return what `origin` gave last under the answer header `name`."""
+        for known, header, value in self._tokens:
+            if known == origin and header == name:
+                return value
+        return None
+
+    def keep_token(self, origin: Origin, token: str, name: str = "") -> None:
+        """Remember a token of an answer, for requests to `origin` only."""
+        with self._lock:
+            others = [held for held in self._tokens if held[:2] != (origin, name)]
+            self._tokens = (*others[1 - _KEPT_TOKENS :], (origin, name, token))
+
+    def visit(self, origin: Origin) -> None:
+        """Remember that `origin` is to be told of the session's end, though it gave no token."""
+        if origin not in self._visited:
+            with self._lock:
+                self._visited = (*self._visited[1 - _KEPT_TOKENS :], origin)
+
+    def tokens(self) -> tuple[tuple[Origin, str, str], ...]:
+        """Return what origins gave: (origin, answer header, value), oldest first."""
+        return self._tokens
+
+    def origins(self) -> tuple[Origin, ...]:
+        """Return the origins that are to be told of the session's end."""
+        return tuple(dict.fromkeys((*(origin for origin, _, _ in self._tokens), *self._visited)))
 
 
 class SessionStore:
@@ -80,6 +229,12 @@ class SessionStore:
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
         self._limit = limit
+        self._forget()
+        # A lock that another thread holds at a fork stays locked in the child, and the
+        # sessions of the parent go on in the parent.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
         self._lock = threading.Lock()
         self._held: WeakValueDictionary[str, SessionState] = WeakValueDictionary()
         self._recent: OrderedDict[str, SessionState] = OrderedDict()
@@ -98,3 +253,7 @@ class SessionStore:
             if len(self._recent) > self._limit:
                 self._recent.popitem(last=False)
             return state
+
+    def known(self, session_id: str) -> SessionState | None:
+        """Return the state of a session, None when the process does not know it."""
+        return self._held.get(session_id)

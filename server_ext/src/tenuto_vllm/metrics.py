@@ -6,17 +6,22 @@ import contextlib
 import logging
 from collections import Counter
 
+from tenuto_vllm.carriers import Carrier, Said
 from tenuto_vllm.model import Why
 
 STATUS_PATH = "/tenuto/status"
 
 _log = logging.getLogger("tenuto_vllm")
 
+_FAILED = {
+    "placement": "the placement of a request could not be had, and vLLM's own choice stands",
+    "load": "the load of a request could not be had, and vLLM's own choice stands",
+    "on_news": "news of sessions could not be handed on",
+}
+
 
 def _said(kind: str) -> str:
-    if kind in {"placement", "load"}:
-        return f"the {kind} of a request could not be had, and vLLM's own choice stands"
-    return f"a malformed {kind} marker was ignored"
+    return _FAILED.get(kind) or f"a malformed {kind} marker was ignored"
 
 
 class Counters:
@@ -24,7 +29,16 @@ class Counters:
 
     def __init__(self) -> None:
         self.placed: Counter[Why] = Counter()
+        self.carriers: Counter[Carrier] = Counter()
+        self.news: Counter[str] = Counter(turns=0, ended=0)
         self.dropped: Counter[str] = Counter()
+
+    def hear(self, said: Said) -> None:
+        """Count which carrier gave a session, and what was left out."""
+        if said.markers is not None:
+            self.carriers[said.carrier] += 1
+        for kind in said.dropped:
+            self.drop(kind)
 
     def drop(self, kind: str) -> None:
         """Count a marker that was left out, or a step of ours that failed."""

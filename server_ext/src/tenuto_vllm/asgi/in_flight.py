@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 
 class InFlight:
@@ -21,13 +20,12 @@ class InFlight:
     def __bool__(self) -> bool:
         return bool(self._by_rank)
 
-    @contextmanager
-    def on(self, rank: int) -> Generator[None]:
-        """Count one request on `rank` until the block ends, however it ends."""
+    def begin(self, rank: int) -> None:
+        """Count one request on `rank`, until `end` is called with the same."""
         self._by_rank[rank] = self._by_rank.get(rank, 0) + 1
-        try:
-            yield
-        finally:
-            self._by_rank[rank] -= 1
-            if not self._by_rank[rank]:
-                del self._by_rank[rank]
+
+    def end(self, rank: int) -> None:
+        """Take back one request."""
+        self._by_rank[rank] -= 1
+        if not self._by_rank[rank]:
+            del self._by_rank[rank]

@@ -1,0 +1,52 @@
+"""The `tenuto` command: a table of subcommands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tenuto.errors import ConfigError
+
+USAGE_ERROR = 2
+
+
+class _Command(NamedTuple):
+    about: str
+    module: str
+
+
+# A module's `main` takes the arguments after the subcommand and returns the exit status.
+_COMMANDS = {
+    "conformance": _Command("check what an agent program sends", "tenuto.cli.conformance"),
+    "trace": _Command("convert and scale recorded traces", "tenuto.trace.__main__"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    name = given[0] if given else ""
+    if name in {"--version", "-V"}:
+        print(f"tenuto {importlib.metadata.version('tenuto')}")
+        return 0
+    if name in {"", "--help", "-h"}:
+        print(_help(), file=sys.stdout if name else sys.stderr)
+        return 0 if name else USAGE_ERROR
+    if name not in _COMMANDS:
+        print(f"tenuto: no command {name!r}\n\n{_help()}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        return importlib.import_module(_COMMANDS[name].module).main(given[1:])
+    except ConfigError as error:
+        print(f"tenuto {name}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _help() -> str:
+    width = max(map(len, _COMMANDS))
+    rows = (f"  {name.ljust(width)}  {one.about}" for name, one in _COMMANDS.items())
+    usage = "usage: tenuto COMMAND [--help] ...\n       tenuto --version"
+    return "\n".join([usage, "", "commands:", *rows])

@@ -1,0 +1,157 @@
+"""One logical call: where it goes, and whether and when it goes again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tenuto.retry import attempt, policy
+from tenuto.retry.failover import Routes
+from tenuto.retry.given_up import GivenUp, call_key
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+Wait = Callable[["RetryCallState"], float]
+
+_log = logging.getLogger("tenuto")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a client's retry layer was told, and what it remembers between calls.
+
+    Attributes:
+        deadline_s: the time a call may take with all its attempts; inf for no bound.
+        wait: seconds before the next attempt, where the server does not say.
+        routes: its base URLs.
+        clock: seconds, from any start, that only go forward.
+    """
+
+    deadline_s: float
+    wait: Wait
+    routes: Routes
+    given_up: GivenUp = field(default_factory=GivenUp)
+    clock: Callable[[], float] = time.monotonic
+
+
+class Call:
+    """What a logical call has tried so far. Made per call, used by one thread or task.
+
+    Its methods `again`, `wait` and `stop` are what tenacity asks, in this order.
+    """
+
+    def __init__(self, client: Any, options: Any, *, stream: bool) -> None:
+        self._policy: Policy = client.__tenuto_retry__
+        self._client = client
+        now_s = self._policy.clock()
+        self._ends_s = now_s + self._policy.deadline_s
+        self._bodies = (options.json_data, options.extra_json)
+        self._stateful = policy.is_stateful(options.url, *self._bodies)
+        self._attempts = self._allowed(options, now_s)
+        self._options = attempt.prepared(client, options, stream=stream)
+        self._rewind = attempt.rewinder(options)
+        own = attempt.url_of(client)
+        routes = self._policy.routes
+        may_move = own in routes.urls and policy.is_anywhere(options.url)
+        self._urls = routes.order(now_s) if may_move else [own]
+        self._own = own
+        self._at = 0
+        self._not_before_s: dict[str, float] = {}
+        self._wait_s = 0.0
+
+    def _allowed(self, options: Any, now_s: float) -> int:
+        attempts: int = options.get_max_retries(self._client.max_retries) + 1
+        given_up = self._policy.given_up
+        if given_up and attempts > 1:
+            key = call_key(options.url, *self._bodies)
+            if key is not None and given_up.has(key, now_s):
+                return 1
+        return attempts
+
+    @property
+    def url(self) -> str:
+        """The base URL of the attempt under way, or of the next."""
+        return self._urls[self._at % len(self._urls)]
+
+    def next(self) -> tuple[Any, Any]:
+        """Return the client and the options to make the next attempt with."""
+        # openai takes what it has read out of the options it is given.
+        options = self._options.model_copy()
+        if self._ends_s != math.inf:
+            left_s = max(self._ends_s - self._policy.clock(), 0.001)
+            options.timeout = attempt.timeout_within(left_s, options.timeout, self._client.timeout)
+        if self.url == self._own:
+            return self._client, options
+        return attempt.moved(self._client, self._own, self.url), options
+
+    def answered(self) -> None:
+        """Note that the attempt under way has brought an answer."""
+        self._policy.routes.answered(self.url)
+        if self._policy.given_up:
+            key = call_key(self._options.url, *self._bodies)
+            if key is not None:
+                self._policy.given_up.discard(key)
+
+    def again(self, state: RetryCallState) -> bool:
+        """Tell whether the failed attempt is one that can be made again."""
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is None:
+            return False
+        now_s = self._policy.clock()
+        if policy.is_down(error):
+            self._policy.routes.failed(self.url, now_s)
+        if not policy.is_retryable(error) or not self._can_be_repeated(error):
+            return False
+        asked_s = policy.server_wait_s(error, time.time())
+        if asked_s is None:
+            asked_s = self._backoff_s(state)
+        elif asked_s > policy.MAX_SERVER_WAIT_S:
+            asked_s = math.inf
+        self._not_before_s[self.url] = now_s + asked_s
+        if policy.moves_on(error) and not self._stateful:
+            self._at += 1
+        # Another URL is not what was asked to be spared.
+        self._wait_s = max(self._not_before_s.get(self.url, now_s) - now_s, 0.0)
+        return True
+
+    def _can_be_repeated(self, error: BaseException) -> bool:
+        if self._stateful and not policy.is_replay_safe(error):
+            return False
+        return self._rewind()
+
+    def _backoff_s(self, state: RetryCallState) -> float:
+        try:
+            return max(float(self._policy.wait(state)), 0.0)
+        except Exception:
+            _log.debug("a wait function raised; the next attempt is made at once", exc_info=True)
+            return 0.0
+
+    def wait(self, state: RetryCallState) -> float:
+        """Return the seconds until the next attempt."""
+        return self._wait_s
+
+    def stop(self, state: RetryCallState) -> bool:
+        """Tell whether no attempt is left, or no time for one."""
+        now_s = self._policy.clock()
+        if state.attempt_number < self._attempts and now_s + self._wait_s < self._ends_s:
+            return False
+        key = call_key(self._options.url, *self._bodies)
+        if key is not None:
+            self._policy.given_up.add(key, now_s)
+        return True
+
+    def log(self, state: RetryCallState) -> None:
+        """Say that another attempt is made, and after what."""
+        # A handler or filter of the program's may raise, and no call may fail by it.
+        with contextlib.suppress(Exception):
+            error = state.outcome.exception() if state.outcome is not None else None
+            _log.info(
+                "attempt %d of %d failed (%s), the next one follows in %.3f s",
+                *(state.attempt_number, self._attempts, type(error).__name__, self._wait_s),
+            )

@@ -1,0 +1,103 @@
+"""One session as a value, and what a program says of its turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from tenuto import _wire
+from tenuto.errors import ConfigError
+from tenuto.expect import Expectation
+from tenuto.sessions import Origin, SessionState
+from tenuto.turn import Kind, Phase
+
+Fork = Literal["fresh", "inherit"]
+
+
+_UNSAID = (None, ())
+
+
+class Hints(NamedTuple):
+    """What a program says of turns; None where it says nothing. Units as in `_wire.Turn`."""
+
+    phase: Phase | None = None
+    expect: Expectation | None = None
+    ttl: int | None = None
+    prio: int | None = None
+    at: tuple[int, ...] = ()
+
+    def over(self, outer: Hints) -> Hints:
+        """Return these hints, and an outer scope's where these say nothing."""
+        said = {name: value for name, value in self._asdict().items() if value not in _UNSAID}
+        return outer._replace(**said)
+
+
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One linear KV history: the root of a run, or one agent instance.
+
+    `agent` is a label, a path when nested (`planner/search`), never a key by itself.
+    `is_resumable` says that another process may have begun it: its run has a name.
+    """
+
+    run_id: str
+    session_id: str
+    state: SessionState
+    agent: str = ""
+    parent: Session | None = None
+    fork: Fork = "fresh"
+    kind: Kind | None = None
+    is_resumable: bool = False
+    # What dialects make of the ids, by the dialect's name.
+    encoded: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+
+    @property
+    def markers(self) -> _wire.Markers:
+        """The ids as the protocol has them."""
+        parent = self.parent.session_id if self.parent is not None else None
+        return _wire.Markers(self.session_id, parent, self.run_id)
+
+    @property
+    def root_id(self) -> str:
+        """The id of the session at the root of the run."""
+        session = self
+        while session.parent is not None:
+            session = session.parent
+        return session.session_id
+
+    def token(self, origin: Origin, name: str = "") -> str | None:
+        """Return what `origin` gave: the session, or an inheriting child's parent."""
+        own = self.state.token(origin, name)
+        if own is None and self.fork == "inherit" and self.parent is not None:
+            return self.parent.state.token(origin, name)
+        return own
+
+
+def checked(hints: Hints) -> Hints:
+    """Return `hints` when the protocol can carry each of them.
+
+    Raises:
+        ConfigError: one is outside its limits; the message names it and them.
+    """
+    said = _wire.Turn(phase=hints.phase, ttl=hints.ttl, prio=hints.prio, at=hints.at)
+    dropped: list[str] = []
+    for name in ("phase", "ttl", "prio", "at"):
+        value = getattr(said, name)
+        if value not in _UNSAID and not _is_sendable(name, value):
+            dropped.append(f"{name}={value!r}")
+    if dropped:
+        limits = f"phase in {sorted(_wire.PHASES)}, ttl >= 0 s, prio -8 to 8, at most 4 indices"
+        raise ConfigError(f"{', '.join(dropped)} cannot be sent; the limits are {limits}")
+    if hints.expect is not None and not isinstance(hints.expect, Expectation):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"expect is made by tenuto.tool(...), got {hints.expect!r}")
+    return hints
+
+
+def _is_sendable(name: str, value: Any) -> bool:
+    try:
+        return _wire.encode_turn(_wire.Turn(**{name: value})) != ""
+    except TypeError:
+        return False

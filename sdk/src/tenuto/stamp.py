@@ -1,0 +1,253 @@
+"""Marking one HTTP request: what it is sent, by whose decision, and in which dialect."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import marshal
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tenuto import _wire, dialects, process, raw_headers
+from tenuto.context import current_call
+from tenuto.dialects import (
+    Dialect,
+    body_patch,
+    echoes,
+    fixed,
+    merge,
+    route_of,
+    varying,
+    with_markers,
+)
+from tenuto.raw_headers import Raw
+from tenuto.redirects import Sent, guard
+from tenuto.session import Hints, Session
+from tenuto.sessions import Origin, origin_of
+from tenuto.shape import is_object
+from tenuto.turns import Try, open_try
+
+# One for each logical call, so that a server's log can be read beside the program's.
+_REQUEST = raw_headers.name("X-Request-Id")
+# openai's own prefix of the key that it makes for a call and keeps over its retries.
+_CALL_KEY = "stainless-python-retry-"
+_MAX_DROP = 2
+
+
+class Plan(NamedTuple):
+    """What is decided before the request is built.
+
+    Attributes:
+        session: whose call it is.
+        hints: what the program says of the turn.
+        origin: where it goes.
+        dialect: how it is marked there.
+        attempt: the turn's try, when the body carries it.
+        options: openai's, with the body fields added.
+        fields: paths of the body fields that were added.
+    """
+
+    session: Session
+    hints: Hints
+    origin: Origin
+    dialect: Dialect
+    attempt: Try | None = None
+    options: Any = None
+    fields: tuple[str, ...] = ()
+
+
+def marked(client: Any, options: Any, build: Callable[[Any], Any]) -> Any:
+    """Return openai's HTTP request for `options`, marked with the session in scope.
+
+    Args:
+        client: the wrapped client.
+        options: openai's `FinalRequestOptions`.
+        build: makes the request of options; its errors pass.
+    """
+    plan = None
+    try:
+        call = current_call()
+        if call is not None and not process.settings().disabled:
+            plan = _plan(client, options, *call)
+    except Exception:
+        process.pass_over("mark")
+    if plan is None:
+        return build(options)
+    request = build(options if plan.options is None else plan.options)
+    try:
+        origin = origin_of(request.url)
+        if origin != plan.origin:
+            # A subclass of the program's has routed the call elsewhere.
+            if plan.options is not None:
+                request = build(options)
+            dialect = dialect_at(client, origin, request.url.host, plan.session)
+            plan = plan._replace(origin=origin, dialect=dialect, options=None, fields=())
+        _mark(client, options, request, plan, build)
+    except Exception:
+        process.pass_over("mark")
+    return request
+
+
+def dialect_at(client: Any, origin: Origin, host: str, session: Session) -> Dialect:
+    """Return how `client` marks a request to `origin`: it, the environment or the host says."""
+    return dialects.choose(
+        client.__tenuto_dialect__,
+        process.settings().dialect,
+        host,
+        speaks_protocol=process.SERVERS.speaks_protocol(origin)
+        or session.token(origin, _wire.AFFINITY) is not None,
+    )
+
+
+def _plan(client: Any, options: Any, session: Session, hints: Hints) -> Plan:
+    origin, host = _place(client, options.url)
+    dialect = dialect_at(client, origin, host, session)
+    if not dialect.body or _said(client, options) & dialect.identity:
+        return Plan(session, hints, origin, dialect)
+    attempt = open_try(session, hints, options, _size_of(options), time.monotonic())
+    markers = session.markers._replace(affinity=session.token(origin, _wire.AFFINITY))
+    text = ""
+    if attempt is not None:
+        text = attempt.text
+        markers = markers._replace(turn=_wire.Turn(n=attempt.n, ttl=attempt.ttl))
+    patch = body_patch(
+        dialect,
+        markers,
+        text,
+        route_of(options.url),
+        root=session.root_id,
+        without=process.forgone(dialect.name),
+    )
+    extra = merge(patch, options.json_data, options.extra_json)
+    if extra is None:
+        return Plan(session, hints, origin, dialect, attempt)
+    patched = options.model_copy(update={"extra_json": extra})
+    return Plan(session, hints, origin, dialect, attempt, patched, tuple(_paths(patch)))
+
+
+def _mark(client: Any, options: Any, request: Any, plan: Plan, build: Callable[[Any], Any]) -> None:
+    session, hints, origin, dialect, attempt, patched, fields = plan
+    decided = raw_headers.present(request.headers, _names(dialect)) | _said(client, options)
+    if decided & dialect.identity:
+        # The caller names another session: what we know of ours would mislead.
+        return
+    if attempt is None:
+        attempt = open_try(session, hints, options, _size(request), time.monotonic())
+    markers = _headers(session, hints, origin, dialect, attempt)
+    if dialect.speaks_protocol:
+        markers.append((*_REQUEST, _call_id(options)))
+    if decided:
+        markers = [item for item in markers if item[1] not in decided]
+    sent = Sent(
+        request.url,
+        origin,
+        markers,
+        session,
+        dialect,
+        attempt,
+        fields,
+        (lambda: build(options)) if patched is not None else None,
+    )
+    # Without the guard no marker: it could follow a redirect to a stranger.
+    guard(client, request, sent)
+    raw_headers.extend(request.headers, markers)
+    if dialect.baggage:
+        _add_baggage(request, session, origin, attempt)
+
+
+def _headers(
+    session: Session, hints: Hints, origin: Origin, dialect: Dialect, attempt: Try | None
+) -> list[Raw]:
+    known = session.encoded.get(dialect.name)
+    if known is None:
+        known = session.encoded[dialect.name] = fixed(dialect, session.markers)
+    markers = [*known]
+    turn = b""
+    if attempt is not None and dialect.turn_names:
+        said = attempt.text
+        if attempt.attempt == 0 and (ended := process.SERVERS.take_ended(origin, _MAX_DROP)):
+            whole = f'{said}, drop="{" ".join(ended)}"'
+            said = whole if len(whole) <= _wire.TURN_BYTES else said
+        turn = said.encode()
+    is_final = hints.expect is not None and hints.expect.next == "end"
+    if turn or is_final or hints.prio is not None:
+        markers += varying(dialect, turn, hints.prio, is_final=is_final)
+    if dialect.echo:
+        markers += echoes(dialect, lambda name: session.token(origin, name))
+    return markers
+
+
+def _size(request: Any) -> int:
+    try:
+        return len(request.content)
+    except Exception:
+        # A body that is made while it is sent.
+        return 0
+
+
+def _size_of(options: Any) -> int:
+    """Return about the size that the body will have, before it is built."""
+    try:
+        return len(marshal.dumps(options.json_data))
+    except ValueError:
+        return 0
+
+
+def _paths(patch: dict[str, Any]) -> Iterator[str]:
+    for name, value in patch.items():
+        if is_object(value):
+            yield from (f"{name}.{inner}" for inner in value)
+        else:
+            yield name
+
+
+def _add_baggage(request: Any, session: Session, origin: Origin, attempt: Try | None) -> None:
+    markers = session.markers._replace(affinity=session.token(origin, _wire.AFFINITY))
+    existing = request.headers.get("baggage", "")
+    value = with_markers(existing, markers, attempt.text if attempt is not None else "")
+    if value is not None:
+        request.headers["baggage"] = value
+
+
+def _place(client: Any, url: str) -> tuple[Origin, str]:
+    """Return the origin and the host that a request to `url` goes to."""
+    if not url.startswith("/"):
+        whole = client._prepare_url(url)
+        return origin_of(whole), whole.host
+    base = client._base_url
+    known = client.__dict__.get("_tenuto_place")
+    if known is None or known[0] is not base:
+        known = client.__dict__["_tenuto_place"] = (base, origin_of(base), base.host)
+    return known[1], known[2]
+
+
+@functools.lru_cache(maxsize=64)
+def _names(dialect: Dialect) -> frozenset[bytes]:
+    return dialect.sends | {_REQUEST[1]} if dialect.speaks_protocol else dialect.sends
+
+
+def _call_id(options: Any) -> bytes:
+    """Return an id that is one over openai's retries of a call; a caller's own key is hashed."""
+    key: str | None = options.idempotency_key
+    if key is None:
+        return secrets.token_hex(16).encode()
+    if key.startswith(_CALL_KEY):
+        return key[len(_CALL_KEY) :].encode("ascii", "ignore")
+    raw = key.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(raw, digest_size=16).hexdigest().encode()
+
+
+def _said(client: Any, options: Any) -> set[bytes]:
+    """Return the headers, in lower case, that the caller or the client has set or omitted.
+
+    An `Omit` is not among the request's headers, but is a decision all the same. openai's
+    NotGiven is false, as is an empty mapping.
+    """
+    return {
+        raw_headers.name(name)[1]
+        for given in (options.headers, client._custom_headers)
+        if given
+        for name in given
+    }

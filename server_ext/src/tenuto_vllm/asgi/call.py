@@ -1,0 +1,112 @@
+"""One model call under way: its place, its answer and its end."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+
+from tenuto_vllm import _wire
+from tenuto_vllm.asgi.news_desk import NewsDesk
+from tenuto_vllm.asgi.placer import Placer, Visit
+from tenuto_vllm.asgi.types import Message, Scope, Send
+from tenuto_vllm.carriers import Said
+from tenuto_vllm.engine.seam import RankBox
+from tenuto_vllm.model import Why
+from tenuto_vllm.news import News
+
+_AFFINITY = _wire.AFFINITY.lower().encode()
+_SERVED = _wire.SERVED.lower().encode()
+
+
+class Call:
+    """Adds two headers to the answer of a placed call and passes all else through untouched.
+
+    An answer with an error status was served by no rank, so it gets none, and neither does
+    one without a session.
+
+    Args:
+        scope: the request's own; its rank is written into it.
+        trusted: the rank that the request came with, if it is to be trusted.
+        box: where vLLM's choice of an engine finds the rank, and leaves its own.
+        send: the server's.
+    """
+
+    __slots__ = (
+        *("_box", "_desk", "_is_over", "_last", "_placer"),
+        *("_scope", "_send", "_trusted", "_visit"),
+    )
+
+    def __init__(
+        self,
+        placer: Placer,
+        desk: NewsDesk,
+        *,
+        scope: Scope,
+        trusted: int | None,
+        box: RankBox,
+        send: Send,
+    ) -> None:
+        self._placer = placer
+        self._desk = desk
+        self._scope = scope
+        self._trusted = trusted
+        self._box = box
+        self._send = send
+        self._visit: Visit | None = None
+        self._last: str | None = None
+        self._is_over = False
+
+    def place(self, said: Said) -> None:
+        """Choose the rank; called once, before the application has read the whole request."""
+        if self._is_over:
+            # A task that the application left behind reads on; nobody would give the load back.
+            return
+        visit = self._placer.visit(self._scope, said, self._trusted)
+        if visit is None:
+            return
+        self._placer.in_flight.begin(visit.placement.rank)
+        self._visit = visit
+        self._box.wanted = visit.placement.rank
+        if said.markers is not None:
+            turn = said.markers.turn
+            if turn.drop:
+                self._desk.hand_on(News(ended=turn.drop))
+            if turn.next == "end":
+                self._last = said.markers.session
+
+    def end(self) -> None:
+        """Give the load back, and say so if the session has ended with this turn."""
+        self._is_over = True
+        if self._visit is not None:
+            self._placer.in_flight.end(self._visit.placement.rank)
+        if self._last is not None:
+            self._desk.hand_on(News(ended=(self._last,)))
+
+    async def send(self, message: Message) -> None:
+        """Pass one ASGI message on."""
+        visit = self._visit
+        if (
+            visit is not None
+            and visit.token is not None
+            and message["type"] == "http.response.start"
+            and message["status"] < 400
+        ):
+            # Nothing of ours may stand between an answer and its client.
+            with contextlib.suppress(Exception):
+                self._placer.served(visit.placement)
+                headers = [*message.get("headers", ()), *self._headers(visit, visit.token)]
+                message = {**message, "headers": headers}
+        await self._send(message)
+
+    def _headers(self, visit: Visit, token: str) -> list[tuple[bytes, bytes]]:
+        # A stream starts before the engine is chosen; then the choice stands for it.
+        served = self._box.served
+        rank = visit.placement.rank if served is None else served
+        home, why = visit.placement.rank, visit.placement.why
+        return [(_AFFINITY, token.encode()), (_SERVED, _served_value(rank, home, why))]
+
+
+# One value for each pair of ranks and each reason, so it soon holds all there are.
+@lru_cache(maxsize=1024)
+def _served_value(rank: int, home: int, why: Why) -> bytes:
+    return _wire.encode_served(_wire.Served(rank, home, why)).encode()

@@ -1,0 +1,70 @@
+"""News as it comes in: by the two routes and in the markers of model calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from tenuto_vllm.asgi.answers import answer_json, refuse
+from tenuto_vllm.asgi.types import Receive, Scope, Send
+from tenuto_vllm.metrics import Counters
+from tenuto_vllm.news import MOST_BYTES, News, NewsError, read_news
+
+OnNews = Callable[[News], None]
+
+
+class NewsDesk:
+    """Counts news and hands it on; what `on_news` raises costs nobody an answer."""
+
+    def __init__(self, counters: Counters, on_news: OnNews | None) -> None:
+        self._counters = counters
+        self._on_news = on_news
+
+    def hand_on(self, news: News) -> None:
+        """Count what was told, and tell whoever listens."""
+        self._counters.news["turns"] += len(news.turns)
+        self._counters.news["ended"] += len(news.ended)
+        if self._on_news is None or not (news.turns or news.ended):
+            return
+        try:
+            self._on_news(news)
+        except Exception:
+            self._counters.drop("on_news")
+
+    async def answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request to one of the two routes.
+
+        | request | answer |
+        |---|---|
+        | `POST` with news | 200 `{"accepted": items, "dropped": values}` |
+        | `POST` of another shape | 400 |
+        | `POST` of over 64 KiB | 413 |
+        | another method | 405 |
+        """
+        if scope["method"] != "POST":
+            allow = ((b"allow", b"POST"),)
+            await refuse(send, HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes POST.", allow)
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > MOST_BYTES:
+                said = f"The body is longer than {MOST_BYTES} bytes; send it in parts."
+                await refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+                return
+        dropped: list[str] = []
+        try:
+            news = read_news(path, body, dropped)
+        except NewsError as error:
+            await refuse(send, HTTPStatus.BAD_REQUEST, str(error))
+            return
+        for kind in dropped:
+            self._counters.drop(kind)
+        self.hand_on(news)
+        accepted = len(news.turns) + len(news.ended)
+        await answer_json(send, {"accepted": accepted, "dropped": len(dropped)})
