@@ -58,7 +58,7 @@ async def plan(client: AsyncOpenAI, run: tenuto.Run, messages: list[Any]) -> Non
     async def use(call: Any) -> dict[str, Any]:
         content = "no such file"
         if call.function.name == "delegate":
-            with run.agent("search", instance=call.id):
+            with run.agent("search", instance=call.id, ends=True):
                 content = await search(client, json.loads(call.function.arguments)["task"])
         return {"role": "tool", "tool_call_id": call.id, "content": content}
 
@@ -71,7 +71,7 @@ async def plan(client: AsyncOpenAI, run: tenuto.Run, messages: list[Any]) -> Non
         if not message.tool_calls:
             return
         messages += await asyncio.gather(*map(use, message.tool_calls))
-        with run.agent("title"):
+        with run.agent("title", kind="auxiliary"):
             await ask(client, "Give it a title.")
 
 

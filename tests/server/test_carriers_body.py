@@ -251,13 +251,9 @@ def test_a_body_in_many_chunks_is_placed_and_arrives_whole() -> None:
 
 def head(url: str, length: int, *more: str) -> tuple[socket.socket, bytes]:
     where = urlsplit(url)
-    lines = [
-        "POST /v1/chat/completions HTTP/1.1",
-        "Host: x",
-        "Content-Type: application/json",
-        f"Content-Length: {length}",
-        *more,
-    ]
+    kind = "Content-Type: application/json"
+    lines = ["POST /v1/chat/completions HTTP/1.1", "Host: x", kind, f"Content-Length: {length}"]
+    lines += more
     connection = socket.create_connection((where.hostname, where.port), timeout=10)
     return connection, ("\r\n".join(lines) + "\r\n\r\n").encode()
 

@@ -74,7 +74,7 @@ EXPRESSED = {
         },
     ),
 }
-TOKENS = {"affinity-echo", "affinity-origin"}
+TOKENS = {"affinity-echo", "wire-token"}
 UNCUED = {"id-unmarked", "wire-caller-wins", "auxiliary"}
 
 

@@ -317,3 +317,28 @@ async def test_streams_and_a_consumer_that_take_turns_in_one_task_never_mix(
         run = made.get(words.split()[0])
         marked = run is not None and (scoped or not words.startswith("consumer"))
         assert session == (run.session_id if run and marked else None), words
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["in the run", "in an agent of it"])
+def test_a_run_without_a_name_ends_no_sooner_than_a_stream_that_was_made_in_it(
+    nested: bool,
+) -> None:
+    def stream() -> Iterator[str]:
+        yield ask(llm, "first")
+        yield ask(llm, "second")
+
+    def dropped(words: str) -> str | None:
+        with tenuto.run(f"another, nested {nested}"):
+            ask(llm, words)
+        return recorder.arrived[-1].turn.get("drop")
+
+    answered = {"X-Agent-Affinity": "abcd1234.1", "X-Agent-Served": "rank=1, home=1, why=home"}
+    recorder = Recorder(answer_headers=answered)
+    with serving(recorder) as url, client(url) as llm:
+        with tenuto.run() as run, run.agent("a") if nested else contextlib.nullcontext() as agent:
+            made = tenuto.ctxgen(stream())
+            next(made)
+        assert dropped("between") is None
+        next(made)
+        made.close()
+        assert dropped("after") == f'"{(agent or run).session_id}"'

@@ -8,17 +8,36 @@ with tenuto.run("ticket-4711") as run:
 
 from __future__ import annotations
 
-from tenuto.errors import ConfigError, TenutoError
+import os as _os
+
+from tenuto.carrier import environment, extract, inherit_environment, inject
+from tenuto.diagnose import Current, Diagnosis, current, diagnose, headers
+from tenuto.errors import ConfigError, StreamInterrupted, TenutoError
 from tenuto.expect import Expectation, tool
 from tenuto.openai import wrap
+from tenuto.propagate import ContextExecutor, ctxgen, propagate
+from tenuto.retry import retrying
 from tenuto.scopes import Agent, Run, run, turn
 
 __all__ = [
     "Agent",
     "ConfigError",
+    "ContextExecutor",
+    "Current",
+    "Diagnosis",
     "Expectation",
     "Run",
+    "StreamInterrupted",
     "TenutoError",
+    "ctxgen",
+    "current",
+    "diagnose",
+    "environment",
+    "extract",
+    "headers",
+    "inject",
+    "propagate",
+    "retrying",
     "run",
     "tool",
     "turn",
@@ -26,3 +45,5 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+inherit_environment(_os.environ)

@@ -11,54 +11,18 @@ rather than in a stranger's.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from tenuto.endings import end_session
+from tenuto.entries import Entry, bodies_at, captured, current, enter, forget_closed, newest
 from tenuto.errors import ConfigError
 from tenuto.session import NO_HINTS, Hints, Session
-
-
-class _Entry:
-    """One entering of a scope; shared by all copies of the context it was made in."""
-
-    __slots__ = ("hints", "is_open", "owner", "previous", "process", "session")
-
-    def __init__(
-        self, owner: Scope, session: Session, hints: Hints, previous: _Entry | None
-    ) -> None:
-        self.owner = owner
-        self.session = session
-        self.hints = hints
-        self.previous = previous
-        self.is_open = True
-        self.process = _Process.number
-
-
-class _Process:
-    """Tells a forked child's entries from those it was forked with, which are its parent's.
-
-    A pool's worker lives on with the context of the moment it was forked in.
-    """
-
-    number = 0
-
-    @classmethod
-    def forked(cls) -> None:
-        cls.number += 1
-
-
-os.register_at_fork(after_in_child=_Process.forked)
-_CURRENT: ContextVar[_Entry | None] = ContextVar("tenuto", default=None)
-
-
-def _current() -> _Entry | None:
-    entry = _CURRENT.get()
-    while entry is not None and not (entry.is_open and entry.process == _Process.number):
-        entry = entry.previous
-    return entry
 
 
 class _Inherited:
@@ -68,23 +32,52 @@ class _Inherited:
 
 
 def inherit_session(session: Session | None) -> None:
-    """Have calls outside every scope of this process belong to `session`."""
+    """Have calls outside every scope of this process, not of its forks, belong to `session`."""
     _Inherited.session = session
+
+
+os.register_at_fork(after_in_child=partial(inherit_session, None))
 
 
 def current_session() -> Session | None:
     """Return the session that a call made here belongs to, None outside every run."""
-    entry = _current()
+    entry = current()
     return entry.session if entry is not None else _Inherited.session
 
 
 def current_call() -> tuple[Session, Hints] | None:
     """Return the session that a call made here belongs to, and what is said of its turn."""
-    entry = _current()
+    entry = current()
     if entry is not None:
-        return entry.session, entry.hints
+        return (entry.session, entry.hints) if entry.session is not None else None
     inherited = _Inherited.session
     return (inherited, NO_HINTS) if inherited is not None else None
+
+
+def held_open() -> tuple[Context, Callable[[], None]]:
+    """Return a copy of this context in the scope that the caller is in, entered once more.
+
+    Returns:
+        The context, and what leaves that entering for good.
+    """
+    context = captured()
+    chain: list[Entry] = []
+    entry = current()
+    while entry is not None:
+        chain.append(entry)
+        entry = entry.previous
+    # All of them: a run that ends with its scope must not end below its agent's generator.
+    leaving = [
+        partial(entry.owner.leave, context.run(entry.owner.enter_again, entry))
+        for entry in reversed(chain)
+        if entry.is_open and isinstance(entry.owner, Scope)
+    ]
+    return context, partial(_call_all, leaving)
+
+
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
 
 
 class Scope:
@@ -96,7 +89,7 @@ class Scope:
         self._session = session
         self._hints = hints
         self._ends = ends
-        self._entries: list[_Entry] = []
+        self._entries: list[Entry] = []
 
     @property
     def run_id(self) -> str:
@@ -120,10 +113,17 @@ class Scope:
         self._open(self._session, self._hints)
         return self
 
-    def _open(self, session: Session, hints: Hints) -> None:
-        entry = _Entry(self, session, hints, _current())
+    def _open(self, session: Session | None, hints: Hints) -> None:
+        self._show(Entry(self, session, hints, newest(), next(bodies_at(inspect.currentframe()), None)))
+
+    def _show(self, entry: Entry) -> Entry:
         self._entries.append(entry)
-        _CURRENT.set(entry)
+        enter(entry)
+        return entry
+
+    def enter_again(self, entry: Entry) -> Entry:
+        """Enter as `entry` did, to stay whoever runs in this context."""
+        return self._show(Entry(self, entry.session, entry.hints, newest()))
 
     def __exit__(
         self,
@@ -131,21 +131,38 @@ class Scope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        entry = _current()
+        entry = self._entering()
+        if entry is not None:
+            self.leave(entry)
+        forget_closed()
+
+    def leave(self, entry: Entry) -> None:
+        """Close one entering; the scope ends with its last."""
+        # A forked child leaves scopes that its parent is still in.
+        ends = self._ends and entry.is_open
+        entry.close()
+        for other in tuple(self._entries):
+            if not other.is_open:
+                with contextlib.suppress(ValueError):
+                    self._entries.remove(other)
+        if ends and not self._entries:
+            self.end()
+
+    def _entering(self) -> Entry | None:
+        """Return which entering the caller leaves."""
+        if any(entry.body is not None for entry in tuple(self._entries)):
+            body = next(bodies_at(inspect.currentframe()), None)
+            for entry in reversed(tuple(self._entries)):
+                if body is not None and entry.body is body:
+                    return entry
+        entry = newest()
         while entry is not None and not (entry.is_open and entry.owner is self):
             entry = entry.previous
         if entry is None and len(self._entries) == 1:
             # Left in a context that never saw it entered, as when a generator is
             # collected. Of several enterings none can be told to be the one meant.
             entry = self._entries[0]
-        if entry is not None:
-            entry.is_open = False
-            with contextlib.suppress(ValueError):
-                self._entries.remove(entry)
-            # A forked child leaves scopes that its parent is still in.
-            if self._ends and not self._entries and entry.process == _Process.number:
-                self.end()
-        _CURRENT.set(_current())
+        return entry
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

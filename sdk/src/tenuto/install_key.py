@@ -23,9 +23,21 @@ MIN_KEY_BYTES = 16
 # How long a reader waits for the process that is writing the key at that moment.
 _READ_TRIES = 20
 _READ_PAUSE_S = 0.01
-_LOCK = threading.Lock()
+
 
 _log = logging.getLogger("tenuto")
+
+
+class _OneAtATime:
+    lock = threading.Lock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.Lock()
+
+
+# A lock that another thread holds at a fork stays locked in the child.
+os.register_at_fork(after_in_child=_OneAtATime.renew)
 
 
 def install_key() -> bytes:
@@ -49,7 +61,7 @@ def _key_path() -> Path | None:
 
 def _key_from_file(path: Path | None) -> bytes:
     # One thread at a time, or each would make up its own where there is no file.
-    with _LOCK:
+    with _OneAtATime.lock:
         return _remembered(path)
 
 

@@ -184,6 +184,10 @@ class SessionState:
             if wait is not None and n == self.next_turn - 1:
                 self._waiting = wait
 
+    def renew_lock(self) -> None:
+        """Go on in a forked child, where the thread that held the lock is not."""
+        self._lock = threading.Lock()
+
     def end(self) -> bool:
         """Note that the session has finished; return whether it had turns since the last time."""
         with self._lock:
@@ -232,7 +236,12 @@ class SessionStore:
         self._forget()
         # A lock that another thread holds at a fork stays locked in the child, and the
         # sessions of the parent go on in the parent.
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        for state in list(self._held.values()):
+            state.renew_lock()
+        self._forget()
 
     def _forget(self) -> None:
         self._lock = threading.Lock()

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 import tenuto
-from tenuto import process
 from tenuto.context import current_session
-from tenuto.news import Server
 
 Seen = list[str | None]
 
@@ -350,22 +348,6 @@ async def test_iterators_that_are_no_generators_are_driven_too() -> None:
         made = tenuto.ctxgen(Stream())
     assert [item async for item in made] == [run.session_id] * 2
     await made.aclose()
-
-
-@pytest.mark.parametrize("outer", [False, True], ids=["in the run", "in an agent of it"])
-def test_a_run_without_a_name_ends_no_sooner_than_a_generator_made_in_it(outer: bool) -> None:
-    origin, server = ("http", b"ends.example"), Server("http://ends.example")
-    process.SERVERS.learn(origin, server)
-    with tenuto.run() as run, run.agent("a") if outer else contextlib.nullcontext():
-        session = current_session()
-        assert session is not None
-        session.state.open_turn(None, None)
-        session.state.keep_token(origin, "token")
-        made = tenuto.ctxgen(Bodies().items())
-        next(made)
-    assert process.SERVERS.take_ended(origin, 9) == ()
-    made.close()
-    assert process.SERVERS.take_ended(origin, 9) == (session.session_id,)
 
 
 def test_what_a_generator_held_is_free_once_it_is_dropped() -> None:

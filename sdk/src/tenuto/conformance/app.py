@@ -67,6 +67,7 @@ class Recorder:
         self._hang_up = hang_up
         self._connections: dict[tuple[str, int], int] = {}
         self._numbers = itertools.count(1)
+        self._refused_news = False
         self._start_s = time.monotonic()
 
     def app(self, origin: Origin) -> App:
@@ -114,10 +115,7 @@ class Recorder:
     async def _answer(self, wire: _Wire) -> None:
         request = wire.request
         if request.prompt is None or request.place is None:
-            status, answer = answers.other.answer(
-                request.method, request.path, request.body, request.number
-            )
-            await self._send(wire, status, "answered", json.dumps(answer).encode(), [_JSON])
+            await self._answer_other(wire)
             return
         trouble: Trouble | None = None
         if request.origin == "first":
@@ -140,6 +138,17 @@ class Recorder:
                 await asyncio.sleep(STALL_S)
             await self._speak(wire, was_garbled=trouble == "garbled")
 
+    async def _answer_other(self, wire: _Wire) -> None:
+        request = wire.request
+        outcome: Outcome = "answered"
+        status, answer = answers.other.answer(
+            request.method, request.path, request.body, request.number
+        )
+        if request.path.startswith("/tenuto/") and not self._refused_news:
+            # A client that tells news must do without an ear for it.
+            self._refused_news, status, outcome = True, 500, "500"
+        await self._send(wire, status, outcome, json.dumps(answer).encode(), [_JSON])
+
     async def _speak(self, wire: _Wire, *, was_garbled: bool) -> None:
         request = wire.request
         assert request.prompt is not None
@@ -152,11 +161,15 @@ class Recorder:
         answer = said(request.prompt, request.place, body, name)
         request.was_garbled = was_garbled
         headers = self._markers(request)
+        counted = answer.prompt_tokens + answer.output_tokens
         if not body.get("stream"):
+            request.usage_tokens = counted
             payload = json.dumps(answers.whole(kind, answer)).encode()
             await self._send(wire, 200, "answered", payload, [_JSON, *headers])
             return
         usage = bool(record(body.get("stream_options")).get("include_usage"))
+        if usage or kind in {"responses", "messages"}:
+            request.usage_tokens = counted
         events = answers.streamed(kind, answer, with_usage=usage)
         await self._start(wire, 200, "answered", [_EVENTS, *headers])
         for index, event in enumerate(events):

@@ -49,6 +49,7 @@ class Request:
         answered_s: when the head of the answer was sent, on the clock of `at_s`.
         end_s: when the answer was sent whole.
         token: the affinity token that the answer gave.
+        usage_tokens: prompt and output tokens that the answer told.
         was_garbled: the answer's own markers were malformed on purpose.
     """
 
@@ -69,6 +70,7 @@ class Request:
     answered_s: float = float("inf")
     end_s: float = float("inf")
     token: str | None = None
+    usage_tokens: int | None = None
     was_garbled: bool = False
     _texts: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 

@@ -119,7 +119,7 @@ def value_of(request: Request, name: str) -> Any:
     if not member or text is None:
         return text
     if header == _wire.TURN.lower():
-        return _turn(request).get(member)
+        return _in_turn(turn_of(request), member)
     if header == "baggage":
         pairs = (pair.split(";")[0].partition("=") for pair in text.split(","))
         return {key.strip(): unquote(value.strip()) for key, _, value in pairs}.get(member)
@@ -136,8 +136,12 @@ def _object(value: Any) -> dict[str, Any]:
     return record(value)
 
 
-def _turn(request: Request) -> dict[str, Any]:
+def turn_of(request: Request) -> _wire.Turn:
+    """Return what a request's `X-Agent-Turn` says."""
     name = _wire.TURN.lower().encode()
     lines = [value for key, value in request.headers if key == name]
-    turn = _wire.decode_turn(b", ".join(lines), [])
-    return {"n": turn.n, "attempt": turn.attempt, "class": turn.kind, "fork": turn.fork}
+    return _wire.decode_turn(b", ".join(lines), [])
+
+
+def _in_turn(turn: _wire.Turn, member: str) -> Any:
+    return getattr(turn, "kind" if member == "class" else member, None)

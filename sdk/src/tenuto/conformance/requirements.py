@@ -10,7 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tenuto.conformance.checks import identity, program, sessions, tokens, turns, wire
+from tenuto.conformance.checks import (
+    identity,
+    news,
+    program,
+    sessions,
+    tokens,
+    turn_words,
+    turns,
+    wire,
+)
 from tenuto.conformance.dialects import Role
 from tenuto.conformance.seen import Seen
 from tenuto.conformance.verdicts import Verdict, not_expressible, not_seen
@@ -62,6 +71,7 @@ def _needs(*roles: Role) -> frozenset[Role]:
 
 
 _PLACES = Elsewhere("server", "where a server puts a request")
+_READS = Elsewhere("server", "where a server finds a session")
 _PASSES = Elsewhere("server", "what a server does with a request")
 
 _STABLE = ("id-context",)
@@ -81,13 +91,22 @@ REQUIREMENTS: dict[str, Check | Elsewhere] = {
     "id-instance": Check(sessions.instance, "run two agents at once, each for two turns or more"),
     "id-context": Check(sessions.context, _LOOP),
     "id-turn": Check(turns.turn, _LOOP, _needs("n"), after=_APART),
+    "id-carried": Elsewhere("hidden", "which process makes a call"),
+    "id-fork": Elsewhere("hidden", "which process makes a call"),
     "id-unmarked": Check(identity.unmarked, _CUE, needs_marks=False),
     "wire-size": Check(wire.size, _CALLS),
+    "turn-phase": Check(turn_words.phase, _LOOP, _needs("n")),
+    "turn-tokens": Check(turn_words.tokens, _LOOP, _needs("n"), after=_APART),
+    "turn-wait": Elsewhere("hidden", "what a program expects, and how long it has waited before"),
+    "turn-attempt": Check(turn_words.attempt, _CALLS, _needs("n"), after=_APART),
     "wire-roundtrip": Elsewhere("hidden", "it compares what is encoded with what is decoded"),
     "wire-total": Check(wire.total, _CALLS),
     "wire-duplicate": Check(wire.duplicate, _CALLS),
     "wire-caller-wins": Check(wire.caller_wins, _CUE, needs_marks=False),
     "wire-redirect": Check(wire.redirect, "use a client that follows redirects"),
+    "wire-token": Check(tokens.origin, _LOOP, after=_APART),
+    "wire-public": Elsewhere("hidden", "the kit's server is on a private address"),
+    "wire-refused": Elsewhere("hidden", "the script refuses no field: other clients would end"),
     "wire-no-target": Check(wire.no_target, _CALLS, needs_marks=False),
     "place-home": _PLACES,
     "place-first": _PLACES,
@@ -96,6 +115,19 @@ REQUIREMENTS: dict[str, Check | Elsewhere] = {
     "place-live": _PLACES,
     "place-no-map": _PLACES,
     "place-unmarked": _PASSES,
+    "carrier-order": _READS,
+    "carrier-alias": _READS,
+    "carrier-id": _READS,
+    "carrier-xargs": _READS,
+    "carrier-baggage": _READS,
+    "carrier-hash": _PLACES,
+    "carrier-body": _READS,
+    "carrier-total": _READS,
+    "news-told": Check(news.told, _LOOP, _needs("n")),
+    "news-turns": Check(news.turns, _LOOP, _needs("n")),
+    "news-end": Check(news.ended, "end a session", _needs("n")),
+    "news-bounds": Check(news.bounds, _LOOP, _needs("n")),
+    "news-advisory": _PLACES,
     "fail-open": Check(program.fail_open, "go on for three turns in one history"),
     "fail-rank-stripped": _PASSES,
     "fail-passthrough": _PASSES,
@@ -106,7 +138,6 @@ REQUIREMENTS: dict[str, Check | Elsewhere] = {
 RULES: dict[str, Check | Elsewhere] = {
     "parent-named": Check(sessions.parent, _AGENTS, _needs("parent"), after=_STABLE),
     "affinity-echo": Check(tokens.echo, _LOOP, _needs("affinity"), after=_APART),
-    "affinity-origin": Check(tokens.origin, _LOOP, after=_APART),
     "auxiliary": Check(sessions.auxiliary, _ASIDE, after=_APART),
 }
 

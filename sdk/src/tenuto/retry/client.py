@@ -131,7 +131,7 @@ def _retrying_class(base: type[Any], policy: Policy) -> type[Any]:
         "__doc__": base.__doc__,
         "__tenuto_retry__": policy,
     }
-    if True:
+    if not hasattr(base, "__tenuto_retry__"):
         asynchronous = issubclass(base, AsyncAPIClient)
         body["request"] = _request_async(base) if asynchronous else _request(base)
     return type(base.__name__, (base,), body)

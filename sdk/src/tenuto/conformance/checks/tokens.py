@@ -31,7 +31,7 @@ def echo(seen: Seen) -> Verdict:
 
 
 def origin(seen: Seen) -> Verdict:
-    """affinity-origin: a token goes to the origin and in the session that it was given to."""
+    """wire-token: a token goes to the origin and in the session that it was given to."""
     givers = {request.token: request for request in seen.requests if request.token}
     carried_count = 0
     first: tuple[Request, Proof] | None = None
