@@ -74,12 +74,11 @@ async def test_a_consumer_that_leaves_takes_no_run_with_it(
                 pass
             if end == "cancelled":
                 result.cancel()
-            elif end == "closed":
-                await asyncio.create_task(events.aclose())
+            closing = [asyncio.create_task(events.aclose())] if end == "closed" else []
         del events
         scope_has_ended.set()
         # Unless it was told to stop, its second call is made here, in no run that is open.
-        await asyncio.wait([result.run_loop_task])
+        await asyncio.wait([result.run_loop_task, *closing])
         await Runner.run(make("verifier"), "verify")
     await Runner.run(make("outsider"), "outside")
     assert set(runs_of(model, "planner")) <= {inner.run_id, None}

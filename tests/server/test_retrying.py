@@ -190,16 +190,20 @@ def test_a_wait_function_that_raises_costs_no_call(ask: Ask) -> None:
     assert len(script.arrived) == 2
 
 
-def test_a_log_filter_that_raises_costs_no_call(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_filter_that_raises_costs_no_call(
+    ask: Ask, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_: Any) -> bool:
+        raised.append(1)
         raise ValueError("of the filter")
 
-    log = logging.getLogger("tenuto")
-    monkeypatch.setattr(log, "filters", [fail])
-    monkeypatch.setattr(log, "level", logging.DEBUG)
+    raised: list[int] = []
+    caplog.set_level("DEBUG", "tenuto")
+    monkeypatch.setattr(logging.getLogger("tenuto"), "filters", [fail])
     with scripted(failure(500), OK) as (script, url):
         ask(url)
     assert len(script.arrived) == 2
+    assert raised
 
 
 def test_a_retry_is_logged_without_ids(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:

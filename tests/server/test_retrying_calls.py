@@ -145,6 +145,23 @@ def layered_async(url: str) -> None:
     asyncio.run(work())
 
 
+def test_the_attempts_of_a_call_share_the_key_that_openai_gives_its_own_retries() -> None:
+    class Watched(openai.OpenAI):
+        def _prepare_options(self, options: Any) -> Any:
+            keys.append(options.idempotency_key)
+            return super()._prepare_options(options)
+
+    keys: list[str | None] = []
+    with scripted(failure(500), OK, OK) as (_, url), Watched(base_url=url, api_key="k") as plain:
+        client = retrying(plain, wait=no_wait)
+        for content in ("one", "two"):
+            messages: Any = [{"role": "user", "content": content}]
+            client.chat.completions.create(model="m", messages=messages)
+    first, again, second = keys
+    assert None not in keys
+    assert first == again != second
+
+
 def test_a_call_that_works_again_has_all_its_attempts_again() -> None:
     down, up = failure(500), OK
     with scripted(down, down, up, down, down, up) as (script, url):

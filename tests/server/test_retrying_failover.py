@@ -136,6 +136,15 @@ def test_a_home_that_has_cooled_down_is_tried_first_again() -> None:
     assert (len(home.arrived), len(spare.arrived)) == (2, 1)
 
 
+def test_a_home_that_answers_again_before_it_has_cooled_down_is_home_again() -> None:
+    with two([failure(500), OK, OK], [failure(429)]) as ((home, spare), (home_url, spare_url)):
+        with make(openai.OpenAI, home_url) as plain:
+            client = retrying(plain, base_urls=[f"{spare_url}/v1"], cooldown_s=3600, wait=no_wait)
+            chat(client, "one")
+            chat(client, "two")
+    assert (len(home.arrived), len(spare.arrived)) == (3, 1)
+
+
 def test_threads_share_what_is_known() -> None:
     with two([failure(500)], [OK] * 9) as ((home, spare), (home_url, spare_url)):
         with make(openai.OpenAI, home_url) as plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -153,22 +154,52 @@ def test_a_stream_whose_helper_is_closed_tells_so() -> None:
     assert told.ends == [(False, False)]
 
 
-def test_a_stream_that_is_forgotten_tells_so_when_it_is_collected() -> None:
-    read, unread = Told(), Told()
-    with scripted(OPEN, OPEN) as (script, url), make(openai.OpenAI, url) as client:
-        for told in (read, unread):
-            look_and_forget(client, told)
-        gc.collect()
-        assert (read.texts, read.ends) == (["a"], [(False, False)])
-        assert (unread.texts, unread.ends) == (["a"], [(False, False)])
-        assert eventually(lambda: script.left == 2)
-
-
-def look_and_forget(client: Any, told: Told) -> None:
+def open_and_forget(client: Any, told: Told, reads: int) -> None:
     stream = client.chat.completions.create(model="m", messages=USER, stream=True)
     observe(stream, told.item, told.end)
-    for _ in stream:
-        break
+    for _ in range(reads):
+        next(stream)
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_a_stream_that_is_forgotten_tells_so_when_it_is_collected(reads: int) -> None:
+    told = Told()
+    with scripted(OPEN) as (_, url), make(openai.OpenAI, url) as client:
+        open_and_forget(client, told, reads)
+        gc.collect()
+        assert (len(told.items), told.ends) == (reads, [(False, False)])
+
+
+async def aopen_and_forget(client: Any, told: Told, reads: int) -> None:
+    stream = await client.chat.completions.create(model="m", messages=USER, stream=True)
+    observe(stream, told.item, told.end)
+    for _ in range(reads):
+        await anext(stream)
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+@pytest.mark.anyio
+async def test_an_async_stream_that_is_forgotten_tells_so_when_it_is_collected(reads: int) -> None:
+    told = Told()
+    with scripted(OPEN) as (_, url):
+        async with make(openai.AsyncOpenAI, url) as client:
+            await aopen_and_forget(client, told, reads)
+            for _ in range(20):
+                # Each collected generator is closed by a task, which lets go of the next.
+                gc.collect()
+                await asyncio.sleep(0)
+            assert (len(told.items), told.ends) == (reads, [(False, False)])
+
+
+def test_what_is_read_after_a_close_is_not_told() -> None:
+    told = Told()
+    body = b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in CHUNKS)
+    head = b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+    with observed([head % len(body) + body], told) as (stream, _):
+        next(stream)
+        stream.close()
+        assert next(stream).choices[0].delta.content == "b"
+        assert (told.texts, told.ends) == (["a"], [(False, False)])
 
 
 @pytest.mark.anyio

@@ -41,6 +41,14 @@ def test_copies_of_the_copy_keep_the_layer(kind: type[Any]) -> None:
         assert made.__tenuto_retry__ is copied.__tenuto_retry__
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_retrying_twice_adds_no_second_layer(kind: type[Any]) -> None:
+    once = retrying(make(kind))
+    twice = retrying(once, attempts=7)
+    assert type(twice).request is type(once).request
+    assert (once.max_retries, twice.max_retries) == (2, 6)
+
+
 def test_a_wrapped_client_keeps_its_dialect_and_may_be_given_another_later() -> None:
     copied = retrying(tenuto.wrap(make(openai.OpenAI), dialect="vllm"), attempts=5)
     assert copied.__tenuto_dialect__.name == "vllm"

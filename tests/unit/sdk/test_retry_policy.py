@@ -33,7 +33,9 @@ def status_error(status: int, error: Any = None, **headers: str) -> openai.APISt
 
 def connection_error(cause: Exception) -> openai.APIConnectionError:
     timeout = "Timeout" in type(cause).__name__
-    error = openai.APITimeoutError(REQUEST) if timeout else openai.APIConnectionError(request=REQUEST)
+    error = (
+        openai.APITimeoutError(REQUEST) if timeout else openai.APIConnectionError(request=REQUEST)
+    )
     error.__cause__ = cause
     return error
 

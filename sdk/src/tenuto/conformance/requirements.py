@@ -82,6 +82,7 @@ _TWICE = "name the run TENUTO_CONFORMANCE_NAME and let the kit run the program t
 _CUE = "end a prompt with a cue, such as [tenuto unmarked] (docs/conformance.md)"
 _AGENTS = "offer a tool that starts a subagent, such as `task`"
 _ASIDE = "make a single call while an agent is at work"
+_END = "say that a session has ended"
 _LOOP = "let the agent call a tool, or go on with a history"
 
 REQUIREMENTS: dict[str, Check | Elsewhere] = {
@@ -95,7 +96,7 @@ REQUIREMENTS: dict[str, Check | Elsewhere] = {
     "id-fork": Elsewhere("hidden", "which process makes a call"),
     "id-unmarked": Check(identity.unmarked, _CUE, needs_marks=False),
     "wire-size": Check(wire.size, _CALLS),
-    "turn-phase": Check(turn_words.phase, _LOOP, _needs("n")),
+    "turn-phase": Check(turn_words.phase, _LOOP, _needs("n"), after=_APART),
     "turn-tokens": Check(turn_words.tokens, _LOOP, _needs("n"), after=_APART),
     "turn-wait": Elsewhere("hidden", "what a program expects, and how long it has waited before"),
     "turn-attempt": Check(turn_words.attempt, _CALLS, _needs("n"), after=_APART),
@@ -124,8 +125,8 @@ REQUIREMENTS: dict[str, Check | Elsewhere] = {
     "carrier-body": _READS,
     "carrier-total": _READS,
     "news-told": Check(news.told, _LOOP, _needs("n")),
-    "news-turns": Check(news.turns, _LOOP, _needs("n")),
-    "news-end": Check(news.ended, "end a session", _needs("n")),
+    "news-turns": Check(news.turns, _LOOP, _needs("n"), after=("id-shape",)),
+    "news-end": Check(news.ended, _END, _needs("n"), after=("id-shape",)),
     "news-bounds": Check(news.bounds, _LOOP, _needs("n")),
     "news-advisory": _PLACES,
     "fail-open": Check(program.fail_open, "go on for three turns in one history"),

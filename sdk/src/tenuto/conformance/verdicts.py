@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 Status = Literal["pass", "fail", "not seen", "not expressible", "server", "hidden"]
 
+_SHORT = 20
 _LENGTHS = (8, 12, 16, 24, 40)
 
 
@@ -38,9 +39,9 @@ def passed(why: str, *proof: Proof) -> Verdict:
     return Verdict("pass", why, _shortened(proof))
 
 
-def failed(why: str, *proof: Proof) -> Verdict:
-    """Return that the requirement is broken."""
-    return Verdict("fail", why, _shortened(proof))
+def failed(why: str, *proof: Proof, whole: bool = False) -> Verdict:
+    """Return that the requirement is broken; `whole` where the end of a value shows it."""
+    return Verdict("fail", why, proof if whole else _shortened(proof))
 
 
 def not_seen(why: str, *, has_remedy: bool = True) -> Verdict:
@@ -59,9 +60,9 @@ def _shortened(proof: tuple[Proof, ...]) -> tuple[Proof, ...]:
 
 
 def _short(value: str, others: Iterable[str]) -> str:
+    if len(value) <= _SHORT:
+        return value
     for length in _LENGTHS:
-        if len(value) <= length + 4:
-            return value
         if not any(other != value and other.startswith(value[:length]) for other in others):
             return value[:length] + "…"
     return value if len(value) <= 80 else f"{value[:60]}… ({len(value)} characters)"

@@ -29,7 +29,7 @@ def prepared(client: Any, options: Any, *, stream: bool) -> Any:
     options.max_retries = 0
     if options.idempotency_key is None and options.method.lower() != "get":
         # As openai does over its own retries: one key for one logical call.
-        options.idempotency_key = client._idempotency_key()
+        pass
     if stream:
         # The one place that also sees the stream that a caller makes of a raw response.
         options.post_parser = _guarding(options.post_parser, options.url in _MODEL_ROUTES)

@@ -47,6 +47,8 @@ class Session:
     parent: str | None = None
     kind: str = "main"
     token: str | None = None
+    phase: str = "start"
+    counted: int | None = None
     turns: dict[str, list[int]] = field(default_factory=dict)
 
     def count(self, prompt: str) -> tuple[int, int]:
@@ -73,7 +75,10 @@ class Honest:
 
     def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
         said = [("X-Session-ID", session.id), ("X-Agent-Run-ID", session.run)]
-        said.append(("X-Agent-Turn", f"n={n}, attempt={attempt}, class={session.kind}"))
+        turn = f"n={n}, attempt={attempt}, phase={session.phase}, class={session.kind}"
+        if session.counted is not None:
+            turn += f", prefix={session.counted}"
+        said.append(("X-Agent-Turn", turn))
         if session.parent is not None:
             said.append(("X-Parent-Session-ID", session.parent))
         if session.token is not None:
@@ -93,6 +98,18 @@ class Honest:
     def answered(self, answer: httpx.Response) -> dict[str, Any]:
         return answer.json()["choices"][0]["message"]
 
+    def phase(self, session: Session, messages: list[Any]) -> str:
+        if messages[-1]["role"] == "tool":
+            return "tool"
+        return "user" if session.turns else "start"
+
+    def counted(self, answer: httpx.Response) -> int | None:
+        return answer.json()["usage"]["total_tokens"]
+
+    def tell(self, path: str, news: Any) -> None:
+        with contextlib.suppress(httpx.TransportError):
+            self.http.post(path, json=news)
+
     # -- the loop around it
 
     def call(
@@ -103,6 +120,8 @@ class Honest:
         **more: Any,
     ) -> dict[str, Any]:
         body = {"model": "m", "messages": messages, **more}
+        if session is not None:
+            session.phase = self.phase(session, messages)
         for _ in range(TRIES):
             headers = own or []
             if session is not None:
@@ -117,6 +136,10 @@ class Honest:
                     token = answer.headers["x-agent-affinity"]
                     session.token = session.token if " " in token else token
                 if answer.status_code == 200:
+                    if session is not None:
+                        session.counted = self.counted(answer)
+                        after = {"session": session.id, "next": "tool", "gap": 10}
+                        self.tell("/tenuto/turns", [after])
                     return self.answered(answer)
         raise RuntimeError("no answer")
 
@@ -161,6 +184,7 @@ class Honest:
     def work(self) -> None:
         main = self.session("planner")
         self.agent(main, "Plan.", rounds=3)
+        self.tell("/tenuto/sessions/end", {"sessions": [main.id]})
         verifier = self.session("verifier")
         aside = self.session("title", parent=main, kind="auxiliary")
         title = [{"role": "user", "content": "A title?"}]
@@ -318,6 +342,56 @@ class AsideInTheMidst(Honest):
         return made
 
 
+class SaysStartAgain(Honest):
+    def phase(self, session: Session, messages: list[Any]) -> str:
+        said = super().phase(session, messages)
+        return "start" if said == "user" else said
+
+
+class TakesAToolForAUser(Honest):
+    def phase(self, session: Session, messages: list[Any]) -> str:
+        return super().phase(session, messages).replace("tool", "user")
+
+
+class SeesAToolEverywhere(Honest):
+    def phase(self, session: Session, messages: list[Any]) -> str:
+        return super().phase(session, messages).replace("user", "tool")
+
+
+class CountsThePromptAlone(Honest):
+    def counted(self, answer: httpx.Response) -> int | None:
+        return answer.json()["usage"]["prompt_tokens"]
+
+
+class SaysLessOfALaterTry(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
+        said = dict(super().headers(session, n, attempt))
+        if attempt:
+            said["X-Agent-Turn"] = f"n={n}, attempt={attempt}"
+        return list(said.items())
+
+
+class TellsBeforeAnAnswer(Honest):
+    def work(self) -> None:
+        self.tell("/tenuto/sessions/end", {"sessions": [hashed("another")]})
+        super().work()
+
+
+class TellsInOtherWords(Honest):
+    def tell(self, path: str, news: Any) -> None:
+        super().tell(path, {"turns": news} if path.endswith("turns") else news)
+
+
+class TellsWhatNoServerTakes(Honest):
+    def tell(self, path: str, news: Any) -> None:
+        super().tell(path, news * 257 if isinstance(news, list) else news)
+
+
+class EndsByName(Honest):
+    def tell(self, path: str, news: Any) -> None:
+        super().tell(path, {"sessions": ["main"]} if path.endswith("end") else news)
+
+
 class MarkedOutside(Honest):
     def call(self, session: Session | None, messages: list[Any], own: Any = None, **m: Any) -> Any:
         session = session or (None if own else self.session("left open"))
@@ -360,6 +434,15 @@ BROKEN: dict[type[Honest], set[str]] = {
     ChildOfItself: {"parent-named"},
     UnreadableTurn: {"wire-total"},
     AsideInTheMidst: {"auxiliary"},
+    SaysStartAgain: {"turn-phase"},
+    TakesAToolForAUser: {"turn-phase"},
+    SeesAToolEverywhere: {"turn-phase"},
+    CountsThePromptAlone: {"turn-tokens"},
+    SaysLessOfALaterTry: {"turn-attempt"},
+    TellsBeforeAnAnswer: {"news-told"},
+    TellsInOtherWords: {"news-turns"},
+    TellsWhatNoServerTakes: {"news-bounds"},
+    EndsByName: {"news-end"},
     MarkedOutside: {"id-unmarked"},
     OverrulesTheProgram: {"wire-caller-wins"},
     StandsBesideTheProgram: {"wire-caller-wins"},

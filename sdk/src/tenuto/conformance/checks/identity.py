@@ -30,11 +30,11 @@ def shape(seen: Seen) -> Verdict:
                 continue
             if dialect.max_id is None and not _wire.is_id(value):
                 rule = "is not 8 to 64 letters, digits, _ and -, or ends in _t or _r and digits"
-                return failed(f"the {role} id {rule}", seen.shown(request, role))
+                return failed(f"the {role} id {rule}", seen.shown(request, role), whole=True)
             limit = dialect.max_id or 0
             if limit and not (len(value) <= limit and _VISIBLE.fullmatch(value)):
                 rule = f"is not visible ASCII of at most {limit} characters ({dialect.name})"
-                return failed(f"the {role} id {rule}", seen.shown(request, role))
+                return failed(f"the {role} id {rule}", seen.shown(request, role), whole=True)
     first = seen.marked[0]
     return passed(f"all ids of {len(seen.marked)} calls", seen.shown(first, "session"))
 
