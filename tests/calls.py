@@ -62,6 +62,9 @@ def check_one_call(arrived: list[Arrived], agent: tenuto.Agent, parent: tenuto.R
         "x-agent-run-id": parent.run_id,
     }
     assert [{key: one.headers.get(key) for key in keys} for one in arrived] == [keys] * 3
+    request_ids = {one.headers.get("x-request-id") for one in arrived}
+    assert len(request_ids) == 1
+    assert None not in request_ids
     # An embedding opens no turn.
     opens_turn = not arrived[0].path.endswith("/embeddings")
     expected = [("0", str(n)) if opens_turn else (None, None) for n in range(3)]

@@ -30,8 +30,9 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
             assert anchor in headings or f'id="{anchor}"' in there
 
 
-def test_every_setting_is_in_the_operations_page_and_every_dialect_in_its_own() -> None:
-    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+def test_every_setting_is_on_the_page_of_its_command_and_every_dialect_in_its_own() -> None:
+    pages = ("docs/operations.md", "docs/conformance.md")
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     dialect_page = (ROOT / "docs/dialects.md").read_text(encoding="utf-8")
     sources = [*ROOT.glob("sdk/src/**/*.py"), *ROOT.glob("server_ext/src/**/*.py")]
     used = {

@@ -69,6 +69,13 @@ def test_a_failure_is_exit_status_1_with_both_requests_in_the_table() -> None:
     assert re.search(r"#1 x-agent-turn n: (\d+) · #2 x-agent-turn n: (?!\1\b)\d+", done.stdout)
 
 
+def test_a_program_that_dies_of_malformed_markers_fails_open_not() -> None:
+    done = cli("conformance", "--only", "fail-open", "--command", by_hand("DiesOfABadAnswer"))
+    assert done.returncode == 1, done.stdout
+    assert "the program fails after an answer with malformed markers" in done.stdout
+    assert "--- the agent's output (exit 1)\nwhat was that?" in done.stderr
+
+
 def test_what_was_not_seen_fails_only_a_strict_run() -> None:
     command = ("conformance", "--once", "--only", "id-derived", "--command", by_hand("Honest"))
     assert cli(*command).returncode == 0

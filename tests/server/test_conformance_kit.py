@@ -135,6 +135,85 @@ def test_parallel_agents_that_ask_the_same_are_not_taken_for_one_that_changes_it
     assert not report.failed, str(report)
 
 
+class OneGivesUp(Honest):
+    """Of two that ask the same, the later one gives up while the first is still at it."""
+
+    def work(self) -> None:
+        for word in ("One.", "Two."):
+            self.call(self.session(word), [{"role": "user", "content": word}])
+        body = {"messages": [{"role": "user", "content": "Three."}]}
+        one, two = (self.session("voter", number) for number in range(2))
+        statuses = [
+            self.http.post(
+                self.path, json=body, headers=self.headers(voter, 0, attempt)
+            ).status_code
+            for voter, attempt in ((one, 0), (two, 0), (one, 1))
+        ]
+        assert statuses == [500, 429, 200]
+        self.http.close()
+
+
+def test_one_that_gives_up_beside_another_with_the_same_prompt_is_no_change_of_ids() -> None:
+    assert recorded(OneGivesUp)["id-context"].status == "pass"
+
+
+class ChangesOnce(Honest):
+    """A single call, tried again under another id."""
+
+    def work(self) -> None:
+        body = {"messages": [{"role": "user", "content": "One."}]}
+        for voter in (self.session("voter", 0), self.session("voter", 1)):
+            self.http.post(self.path, json=body, headers=self.headers(voter, 0, 0))
+        self.http.close()
+
+
+def test_a_single_call_that_is_tried_again_under_another_id_is_a_failure() -> None:
+    report = recorded(ChangesOnce)
+    assert report["id-context"].why == "a prompt is tried again in another session"
+
+
+class SideBySide(Honest):
+    """Two histories in one session, turn by turn."""
+
+    def work(self) -> None:
+        one = self.session("both")
+        histories = [[{"role": "user", "content": word}] for word in ("One.", "Two.")]
+        for _ in range(2):
+            for history in histories:
+                history += [self.call(one, history), {"role": "user", "content": "On."}]
+        self.http.close()
+
+
+class OneAfterTheOther(Honest):
+    """Two agents of different instructions in one session, one when the other is done."""
+
+    def work(self) -> None:
+        one = self.session("both")
+        for kind in ("planner", "verifier"):
+            one.kind = kind
+            self.agent(one, "Work.", rounds=2, tools=[])
+        self.http.close()
+
+
+class BegunAnew(Honest):
+    """The history of a session is cut down to a summary: the instructions stay."""
+
+    def work(self) -> None:
+        one = self.session("both")
+        for task in ("Work.", "Go on from this summary."):
+            self.agent(one, task, rounds=2, tools=[])
+        self.http.close()
+
+
+@pytest.mark.parametrize("kind", [SideBySide, OneAfterTheOther])
+def test_two_agents_in_one_session_are_a_failure(kind: type[Honest]) -> None:
+    assert recorded(kind)["id-instance"].why == "two histories share one session"
+
+
+def test_a_session_that_is_compacted_is_still_one() -> None:
+    assert "id-instance" not in recorded(BegunAnew).failed
+
+
 class HandsOver(Honest):
     """A second session goes on from the first one's history."""
 

@@ -135,6 +135,21 @@ def test_a_malformed_environment_leaves_the_child_unmarked_and_warned_once() -> 
     assert [one.markers for one in recorder.arrived] == [{}, {}]
 
 
+def test_calls_in_the_scope_of_an_empty_carrier_are_unmarked() -> None:
+    recorder = Recorder()
+    with serving(recorder) as url, tenuto.run() as run:
+        with tenuto.extract({}) as sender:
+            call(url, "sender was in no run")
+            with sender.agent("worker"):
+                call(url, "its agent")
+        call(url, "own")
+    assert sessions(recorder) == {
+        "sender was in no run": None,
+        "its agent": None,
+        "own": run.session_id,
+    }
+
+
 def test_the_session_goes_on_elsewhere_at_its_turn_and_its_home() -> None:
     recorder = Recorder(answer_headers={"X-Agent-Affinity": "abcd1234.1"})
     other = Recorder()

@@ -16,7 +16,17 @@ from tenuto.retry import retrying
 from tests.calls import ASYNC_CALLS, AT_ONCE, HTTP, SYNC_CALLS, check_one_call, make
 from tests.loopback import CHAT, RESPONSE, Recorder, serving
 from tests.retry_calls import USER, no_wait
-from tests.scripted import CUT, RESET, Answer, failure, found, scripted
+from tests.scripted import (
+    CUT,
+    DONE,
+    RESET,
+    Answer,
+    chat_chunks,
+    failure,
+    found,
+    scripted,
+    streamed,
+)
 
 OK = found(CHAT)
 
@@ -143,6 +153,34 @@ def layered_async(url: str) -> None:
             await tenacity.AsyncRetrying(**OUTER)(once)
 
     asyncio.run(work())
+
+
+def test_a_layer_that_was_turned_off_does_not_count_as_one_that_gave_up() -> None:
+    with scripted(*[failure(500)] * 9) as (script, url), make(openai.OpenAI, url) as plain:
+        client = retrying(plain, wait=no_wait)
+        for copied in (client.with_options(max_retries=0), client):
+            with pytest.raises(openai.InternalServerError):
+                copied.chat.completions.create(model="m", messages=USER)
+    assert len(script.arrived) == 1 + 3
+
+
+@pytest.mark.parametrize("step", ["client.Call", "call.policy.is_retryable", "attempt.guard"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_in_any_step_of_ours_leaves_the_call_as_it_was(
+    step: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr(f"tenuto.retry.{step}", fail)
+    answers = [streamed(*chat_chunks("a"), DONE)] if stream else [OK]
+    with scripted(*answers, failure(400)) as (_, url), make(openai.OpenAI, url) as plain:
+        client = retrying(plain, wait=no_wait)
+        answer = client.chat.completions.create(model="m", messages=USER, stream=stream)
+        pieces = list(answer) if stream else [answer]
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="m", messages=USER, stream=stream)
+    assert pieces[-1].choices[0].finish_reason == "stop"
 
 
 def test_the_attempts_of_a_call_share_the_key_that_openai_gives_its_own_retries() -> None:

@@ -251,6 +251,36 @@ def test_a_response_has_ended_with_each_of_its_three_ends(end: str) -> None:
     assert events[-1].type == f"response.{end}"
 
 
+def first_error(code: str) -> Answer:
+    return streamed({"type": "error", "code": code, "message": "scripted", "sequence_number": 0})
+
+
+def test_a_responses_error_event_is_tried_again_when_it_may_pass() -> None:
+    answers = [first_error("server_error"), streamed(*response_events("a"))]
+    with scripted(*answers) as (script, url), make(openai.OpenAI, url) as plain:
+        client = retrying(plain, wait=no_wait)
+        events = list(client.responses.create(model="m", input="hi", stream=True))
+    assert events[-1].type == "response.completed"
+    assert len(script.arrived) == 2
+
+
+@pytest.mark.anyio
+async def test_a_responses_error_event_is_raised_when_no_attempt_is_left() -> None:
+    with scripted(*[first_error("server_error")] * 3) as (script, url):
+        async with make(openai.AsyncOpenAI, url) as plain:
+            client = retrying(plain, wait=no_wait)
+            with pytest.raises(openai.APIError) as raised:
+                await client.responses.create(model="m", input="hi", stream=True)
+    assert (type(raised.value), raised.value.code) == (openai.APIError, "server_error")
+    assert len(script.arrived) == 3
+
+
+def test_a_responses_error_event_that_will_not_pass_is_an_item_as_ever() -> None:
+    with scripted(first_error("invalid_prompt")) as (_, url), make(openai.OpenAI, url) as plain:
+        events = list(retrying(plain).responses.create(model="m", input="hi", stream=True))
+    assert [event.type for event in events] == ["error"]
+
+
 def test_a_text_completion_is_told_of_in_its_own_chunks() -> None:
     chunk = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
     chunk["choices"] = [{"index": 0, "text": "a", "finish_reason": None, "logprobs": None}]

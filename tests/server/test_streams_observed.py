@@ -10,7 +10,6 @@ import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -81,7 +80,8 @@ ENDS: dict[str, tuple[Answer, tuple[bool, bool]]] = {
 def raising(name: str) -> contextlib.AbstractContextManager[Any]:
     if name in ("disconnect", "error event"):
         # openai 2 lets the errors of its HTTP library through.
-        return pytest.raises((openai.APIError, httpx.RemoteProtocolError))
+        lost = [library.RemoteProtocolError for library in HTTP.values()]
+        return pytest.raises((openai.APIError, *lost))
     return contextlib.nullcontext()
 
 

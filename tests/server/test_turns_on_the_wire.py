@@ -254,6 +254,44 @@ def test_a_stream_that_ends_without_an_end_is_reported_once_and_counted(
     assert len(warnings) == 1
 
 
+def test_all_attempts_of_a_turn_say_the_same_of_it() -> None:
+    failing = {"status_code": 500, "error": {"message": "scripted"}}
+    server = Server(chat_answer("tool_calls", tools=True), failing, failing)
+    server.headers = {**SERVED, "retry-after-ms": "1"}
+    with serving(server) as url, client_of(url) as client, tenuto.run() as run:
+        with run.agent("search", ends=True):
+            client.chat.completions.create(model="m", messages=[USER])
+        with run.agent("planner", expect=tenuto.tool("pytest", seconds=4)):
+            client.chat.completions.create(model="m", messages=[USER, CALLED, RESULT])
+    first, *further = server.turns[1:]
+    assert first.pop("drop")
+    said = [{**one, "attempt": "0"} for one in further]
+    assert said == [first, first]
+    assert [one["attempt"] for one in further] == ["1", "2"]
+
+
+def test_a_server_that_takes_no_news_costs_nobody_a_call() -> None:
+    class Deaf(Server):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            if "/tenuto/" not in scope.get("path", ""):
+                return await super().__call__(scope, receive, send)
+            self.news.append((scope["path"], None))
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    server = Deaf(*[chat_answer("tool_calls", tools=True) for _ in range(6)])
+    with serving(server) as url, client_of(url) as client, tenuto.run():
+        for turn in range(6):
+            said = [{"role": "user", "content": str(turn)}]
+            client.chat.completions.create(model="m", messages=said)
+            assert process.BACKGROUND.flush(5)
+    assert len(server.arrived) == 6
+    # A server that has refused three times in a row is left alone.
+    assert len(server.news) == 3
+    assert process.NEWS.counts["sent"] == 0
+    assert process.NEWS.counts["dropped"] > 0
+
+
 def test_one_request_id_stands_for_a_call_over_openais_retries() -> None:
     recorder = Recorder(script=[500, 500], answer_headers={"retry-after-ms": "1"})
     with serving(recorder) as url, client_of(url) as client, tenuto.run():

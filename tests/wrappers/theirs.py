@@ -69,6 +69,7 @@ def _langfuse() -> tuple[langfuse.Langfuse, InMemorySpanExporter]:
 def langfuse_openai(client: Any) -> Iterator[Recorded]:
     """`from langfuse.openai import openai`: its import replaces methods of the resources."""
     tracing, exporter = _langfuse()
+    tracing.flush()
     exporter.clear()
     langfuse.openai.register_tracing()
 

@@ -1,7 +1,7 @@
 """The errors that tenuto itself raises.
 
     TenutoError
-    ├── ConfigError(ValueError)              an argument or setting that cannot work
+    ├── ConfigError(ValueError)                 an argument or setting that cannot work
     └── StreamInterrupted(openai.OpenAIError)   an answer broken off after its first part
 
 openai's own exceptions pass through untouched. Once a client is wrapped and a scope is open

@@ -49,8 +49,11 @@ def read_prompt(body: Any) -> Prompt | None:
     # A string's hash is kept with it, so that a message that was here last turn costs no
     # second look at its text.
     marks = [
-        hash((*item, *item.values()))
-        if item.__class__ is dict and len(item) == 2 and item.get("content").__class__ is str
+        hash((role, text))
+        if item.__class__ is dict
+        and len(item) == 2
+        and (text := item.get("content")).__class__ is str
+        and (role := item.get("role")).__class__ is str
         else _mark(item)
         for item in items
     ]

@@ -241,9 +241,6 @@ def _drive(context: Context, steps: Coroutine[Any, Any, R]) -> Generator[Any, An
             try:
                 given = yield awaited
                 advance = steps.send
-            except GeneratorExit:
-                context.run(steps.close)
-                raise
             except BaseException as error:
                 advance, given = steps.throw, error
     finally:

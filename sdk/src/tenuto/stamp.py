@@ -96,14 +96,12 @@ def dialect_at(client: Any, origin: Origin, host: str, session: Session) -> Dial
         client.__tenuto_dialect__,
         process.settings().dialect,
         host,
-        speaks_protocol=process.SERVERS.speaks_protocol(origin)
-        or session.token(origin, _wire.AFFINITY) is not None,
+        speaks_protocol=_speaks_protocol(origin, session),
     )
 
 
 def _plan(client: Any, options: Any, session: Session, hints: Hints) -> Plan:
-    origin, host = _place(client, options.url)
-    dialect = dialect_at(client, origin, host, session)
+    origin, dialect = _place(client, options.url, session)
     if not dialect.body or _said(client, options) & dialect.identity:
         return Plan(session, hints, origin, dialect)
     attempt = open_try(session, hints, options, _size_of(options), time.monotonic())
@@ -211,16 +209,28 @@ def _add_baggage(request: Any, session: Session, origin: Origin, attempt: Try | 
         request.headers["baggage"] = value
 
 
-def _place(client: Any, url: str) -> tuple[Origin, str]:
-    """Return the origin and the host that a request to `url` goes to."""
+def _place(client: Any, url: str, session: Session) -> tuple[Origin, Dialect]:
+    """Return the origin that a request to `url` goes to, and how it is marked there."""
     if not url.startswith("/"):
         whole = client._prepare_url(url)
-        return origin_of(whole), whole.host
+        origin = origin_of(whole)
+        return origin, dialect_at(client, origin, whole.host, session)
     base = client._base_url
     known = client.__dict__.get("_tenuto_place")
     if known is None or known[0] is not base:
-        known = client.__dict__["_tenuto_place"] = (base, origin_of(base), base.host)
-    return known[1], known[2]
+        asked = (client.__tenuto_dialect__, process.settings().dialect, base.host)
+        either = [dialects.choose(*asked, speaks_protocol=speaks) for speaks in (False, True)]
+        known = client.__dict__["_tenuto_place"] = (base, origin_of(base), *either)
+    _, origin, before, after = known
+    if before is after or not _speaks_protocol(origin, session):
+        return origin, before
+    return origin, after
+
+
+def _speaks_protocol(origin: Origin, session: Session) -> bool:
+    return (
+        process.SERVERS.speaks_protocol(origin) or session.token(origin, _wire.AFFINITY) is not None
+    )
 
 
 @functools.lru_cache(maxsize=64)

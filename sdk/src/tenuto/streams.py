@@ -10,6 +10,7 @@ event loop would close each in a task of its own, and one could find the other a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -83,7 +84,7 @@ class _Watch:
             try:
                 self.on_item(item)
             except Exception:
-                _log.debug("tenuto could not read an item of a stream", exc_info=True)
+                _pass_over("an item")
 
     def end(self, finished: bool) -> None:
         try:
@@ -98,10 +99,16 @@ class _Watch:
         try:
             on_end(finished, finished and not self.reached_end_of_body)
         except Exception:
-            _log.debug("tenuto could not read the end of a stream", exc_info=True)
+            _pass_over("the end")
 
     def __del__(self) -> None:
         self.end(finished=False)
+
+
+def _pass_over(what: str) -> None:
+    # A handler or filter of the program's may raise, and no stream may fail by it.
+    with contextlib.suppress(Exception):
+        _log.debug("tenuto could not read %s of a stream", what, exc_info=True)
 
 
 def _observed(watch: _Watch, inner: Iterator[Any]) -> Iterator[Any]:

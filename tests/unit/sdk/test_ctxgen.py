@@ -8,7 +8,7 @@ import gc
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -312,6 +312,13 @@ def test_a_generator_ends_in_its_own_scope_when_it_is_collected(own: bool) -> No
     assert bodies.ended == [run.session_id]
 
 
+def test_a_stream_shows_of_itself_what_a_plain_one_shows() -> None:
+    made: Any = tenuto.ctxgen(Bodies().stream())
+    assert made.ag_code is Bodies.stream.__code__
+    assert (made.ag_running, made.ag_await) == (False, None)
+    assert not hasattr(made, "gi_code")
+
+
 def test_a_generators_protocol_is_whole() -> None:
     made = tenuto.ctxgen(Bodies().items())
     assert next(made) == 0
@@ -346,8 +353,48 @@ async def test_iterators_that_are_no_generators_are_driven_too() -> None:
 
     with tenuto.run() as run:
         made = tenuto.ctxgen(Stream())
+        dropped = tenuto.ctxgen(Stream())
     assert [item async for item in made] == [run.session_id] * 2
     await made.aclose()
+    assert await anext(dropped) == run.session_id
+    del dropped
+    assert run._entries == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.anyio
+async def test_what_keeps_a_bodys_context_is_in_no_session_once_the_body_has_ended(
+    fails: bool,
+) -> None:
+    def items() -> Iterator[Context]:
+        yield copy_context()
+        if fails:
+            raise ZeroDivisionError
+
+    async def stream() -> AsyncIterator[Context]:
+        for context in items():
+            yield context
+
+    with tenuto.run() as run:
+        made, amade = tenuto.ctxgen(items()), tenuto.ctxgen(stream())
+    kept = [next(made), await anext(amade)]
+    assert [context.run(here) for context in kept] == [run.session_id] * 2
+    with pytest.raises(ZeroDivisionError if fails else StopIteration):
+        next(made)
+    with pytest.raises(ZeroDivisionError if fails else StopAsyncIteration):
+        await anext(amade)
+    assert [context.run(here) for context in kept] == [None, None]
+
+
+def test_a_body_that_pulls_itself_fails_as_a_plain_one_and_goes_on() -> None:
+    def items() -> Iterator[str | None]:
+        with pytest.raises((ValueError, RuntimeError)):
+            next(made)
+        yield here()
+
+    with tenuto.run() as run:
+        made = tenuto.ctxgen(items())
+    assert next(made) == run.session_id
 
 
 def test_what_a_generator_held_is_free_once_it_is_dropped() -> None:
@@ -369,6 +416,7 @@ def test_what_a_generator_held_is_free_once_it_is_dropped() -> None:
                 next(made)
                 del made
             tenuto.ctxgen(items())
+            tenuto.ctxgen(Bodies().stream())
             assert [ref() for ref in refs] == [None, None]
         assert here() is None
         assert run._entries == []

@@ -252,13 +252,20 @@ def test_a_generator_that_is_dropped_is_closed_at_once_and_frees_what_it_held() 
         with tenuto.run():
             yield
 
+    def closed_in_a_thread(source: Any) -> None:
+        thread = threading.Thread(target=source.close)
+        thread.start()
+        thread.join()
+
     refs: list[Any] = []
     gc.disable()
     try:
-        source = body()
-        next(source)
-        del source
-        assert refs[0]() is None
+        for end in (lambda _: None, closed_in_a_thread):
+            source = body()
+            next(source)
+            end(source)
+            del source
+            assert refs[-1]() is None
     finally:
         gc.enable()
     assert here() is None

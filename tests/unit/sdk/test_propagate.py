@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -51,6 +52,11 @@ class Made:
         self.seen = here()
 
 
+class MadeAsync(Made):
+    async def __call__(self) -> None:
+        raise NotImplementedError
+
+
 class AsyncTool:
     async def __call__(self) -> str | None:
         return await ahere()
@@ -70,6 +76,7 @@ WAYS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "method": (Tool().method, lambda fn: fn()),
     "callable": (Tool(), lambda fn: fn()),
     "class": (Made, lambda fn: fn().seen),
+    "class of async callables": (MadeAsync, lambda fn: fn().seen),
     "coroutine function": (ahere, lambda fn: asyncio.run(fn())),
     "async callable": (AsyncTool(), lambda fn: asyncio.run(fn())),
     "generator function": (generated, lambda fn: list(fn())[1]),
@@ -125,6 +132,22 @@ def test_one_propagated_function_may_run_in_many_threads_at_once() -> None:
         assert results == [(i, run.session_id) for i in range(8)]
 
 
+@pytest.mark.anyio
+async def test_one_propagated_coroutine_function_may_be_awaited_many_times_at_once() -> None:
+    met = asyncio.Barrier(8)
+
+    async def work(instance: int) -> bool:
+        async with run.agent("inner", instance=instance) as inner:
+            await met.wait()
+            seen = await ahere()
+            await met.wait()
+        return seen == inner.session_id and here() == run.session_id
+
+    with tenuto.run() as run:
+        carried = tenuto.propagate(work)
+        assert await asyncio.gather(*map(carried, range(8))) == [True] * 8
+
+
 def test_errors_of_a_propagated_function_pass_through() -> None:
     async def fail() -> None:
         await asyncio.sleep(0)
@@ -151,6 +174,30 @@ async def test_a_propagated_coroutine_is_cancelled_as_its_own_task_is() -> None:
             async with asyncio.timeout(0.01):
                 await carried()
     assert seen == [run.session_id]
+
+
+@pytest.mark.anyio
+async def test_a_propagated_coroutine_that_is_cancelled_frees_what_it_held() -> None:
+    class Held:
+        pass
+
+    async def wait() -> None:
+        held = Held()
+        refs.append(weakref.ref(held))
+        await asyncio.sleep(60)
+
+    refs: list[Any] = []
+    gc.disable()
+    try:
+        task = asyncio.create_task(tenuto.propagate(wait)())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        del task
+        await asyncio.sleep(0)
+        assert refs[0]() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("fn", [None, 3, "here"])

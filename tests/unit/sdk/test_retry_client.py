@@ -90,6 +90,20 @@ def test_what_cannot_work_is_refused_by_name(options: dict[str, Any], named: str
         retrying(make(openai.OpenAI), **options)
 
 
+def test_a_client_that_cannot_go_to_another_url_says_so_at_once() -> None:
+    class Pinned(openai.OpenAI):
+        @property
+        def base_url(self) -> Any:
+            return self._base_url
+
+        @base_url.setter
+        def base_url(self, url: Any) -> None:
+            raise ValueError("pinned by its certificate")
+
+    with pytest.raises(tenuto.ConfigError, match="cannot go to 'http://b/v1': pinned"):
+        retrying(Pinned(api_key="k"), base_urls=["http://b/v1"])
+
+
 @pytest.mark.parametrize("thing", [None, object(), openai])
 def test_what_is_not_an_openai_client_is_refused(thing: Any) -> None:
     with pytest.raises(tenuto.ConfigError, match=r"OpenAI\(\) or AsyncOpenAI\(\)"):

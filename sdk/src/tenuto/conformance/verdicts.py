@@ -36,11 +36,12 @@ class Verdict:
 
 def passed(why: str, *proof: Proof) -> Verdict:
     """Return that the requirement was seen to hold."""
-    return Verdict("pass", why, _shortened(proof))
+    return Verdict("pass", why, _shortened(tuple(map(_printable, proof))))
 
 
 def failed(why: str, *proof: Proof, whole: bool = False) -> Verdict:
     """Return that the requirement is broken; `whole` where the end of a value shows it."""
+    proof = tuple(map(_printable, proof))
     return Verdict("fail", why, proof if whole else _shortened(proof))
 
 
@@ -52,6 +53,11 @@ def not_seen(why: str, *, has_remedy: bool = True) -> Verdict:
 def not_expressible(why: str) -> Verdict:
     """Return that the dialect has no word for it."""
     return Verdict("not expressible", why)
+
+
+def _printable(proof: Proof) -> Proof:
+    # A value is the peer's, and a terminal obeys what it is sent.
+    return proof._replace(value=proof.value.encode("unicode_escape").decode("ascii"))
 
 
 def _shortened(proof: tuple[Proof, ...]) -> tuple[Proof, ...]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import openai
 from openai import AsyncStream, NotGiven, Stream, Timeout
 
+from tenuto import process
 from tenuto.retry.streams import guard
 
 _MODEL_ROUTES = ("/chat/completions", "/completions", "/responses")
 _TIMEOUTS = ("connect", "read", "write", "pool")
-
-_log = logging.getLogger("tenuto")
 
 
 def url_of(client: Any) -> str:
@@ -29,7 +27,7 @@ def prepared(client: Any, options: Any, *, stream: bool) -> Any:
     options.max_retries = 0
     if options.idempotency_key is None and options.method.lower() != "get":
         # As openai does over its own retries: one key for one logical call.
-        pass
+        options.idempotency_key = client._idempotency_key()
     if stream:
         # The one place that also sees the stream that a caller makes of a raw response.
         options.post_parser = _guarding(options.post_parser, options.url in _MODEL_ROUTES)
@@ -44,7 +42,7 @@ def _guarding(parser: Any, of_model: bool) -> Callable[[Any], Any]:
             try:
                 guard(parsed, of_model=of_model)
             except Exception:
-                _log.debug("tenuto could not watch a stream; it goes on", exc_info=True)
+                process.pass_over("watch the stream of")
         return parsed
 
     return parse

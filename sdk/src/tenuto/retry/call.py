@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tenuto import process
 from tenuto.retry import attempt, policy
 from tenuto.retry.failover import Routes
 from tenuto.retry.given_up import GivenUp, call_key
@@ -53,8 +54,9 @@ class Call:
         self._ends_s = now_s + self._policy.deadline_s
         self._bodies = (options.json_data, options.extra_json)
         self._stateful = policy.is_stateful(options.url, *self._bodies)
-        self._attempts = self._allowed(options, now_s)
         self._options = attempt.prepared(client, options, stream=stream)
+        self._allowed: int = options.get_max_retries(client.max_retries) + 1
+        self._attempts = 1 if self._is_repeat(now_s) else self._allowed
         self._rewind = attempt.rewinder(options)
         own = attempt.url_of(client)
         routes = self._policy.routes
@@ -65,14 +67,12 @@ class Call:
         self._not_before_s: dict[str, float] = {}
         self._wait_s = 0.0
 
-    def _allowed(self, options: Any, now_s: float) -> int:
-        attempts: int = options.get_max_retries(self._client.max_retries) + 1
+    def _is_repeat(self, now_s: float) -> bool:
         given_up = self._policy.given_up
-        if given_up and attempts > 1:
-            key = call_key(options.url, *self._bodies)
-            if key is not None and given_up.has(key, now_s):
-                return 1
-        return attempts
+        if not given_up:
+            return False
+        key = call_key(self._options.url, *self._bodies)
+        return key is not None and given_up.has(key, now_s)
 
     @property
     def url(self) -> str:
@@ -101,8 +101,13 @@ class Call:
     def again(self, state: RetryCallState) -> bool:
         """Tell whether the failed attempt is one that can be made again."""
         error = state.outcome.exception() if state.outcome is not None else None
-        if error is None:
+        try:
+            return error is not None and self._goes_on(error, state)
+        except Exception:
+            process.pass_over("decide on a retry of")
             return False
+
+    def _goes_on(self, error: BaseException, state: RetryCallState) -> bool:
         now_s = self._policy.clock()
         if policy.is_down(error):
             self._policy.routes.failed(self.url, now_s)
@@ -129,7 +134,7 @@ class Call:
         try:
             return max(float(self._policy.wait(state)), 0.0)
         except Exception:
-            _log.debug("a wait function raised; the next attempt is made at once", exc_info=True)
+            process.pass_over("ask the wait function about")
             return 0.0
 
     def wait(self, state: RetryCallState) -> float:
@@ -141,7 +146,8 @@ class Call:
         now_s = self._policy.clock()
         if state.attempt_number < self._attempts and now_s + self._wait_s < self._ends_s:
             return False
-        key = call_key(self._options.url, *self._bodies)
+        # An outer layer that has turned this one off is the one that tries again.
+        key = call_key(self._options.url, *self._bodies) if self._allowed > 1 else None
         if key is not None:
             self._policy.given_up.add(key, now_s)
         return True

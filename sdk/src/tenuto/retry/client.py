@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 from openai._base_client import AsyncAPIClient, SyncAPIClient
 from tenacity import AsyncRetrying, Retrying, wait_random_exponential
 
+from tenuto import process
 from tenuto.errors import ConfigError
 from tenuto.openai import wrap
-from tenuto.retry.attempt import url_of
+from tenuto.retry.attempt import moved, url_of
 from tenuto.retry.call import Call, Policy, Wait
 from tenuto.retry.failover import Routes
 from tenuto.retry.streams import start, start_async
@@ -50,7 +51,7 @@ def retrying(
             are cut to what is left. None for no bound but `attempts`.
         wait: seconds before the next attempt where the server does not say, given
             tenacity's `RetryCallState`, such as tenacity's own strategies; by default
-            random, up to 1 s after the first failure and at most 8 s.
+            random, up to 0.5 s after the first failure, doubling to at most 8 s.
         base_urls: other base URLs that serve the same models, tried in this order; the
             client's own comes first unless it is among them. For Azure clients they are
             endpoints. Each is sent the client's API key.
@@ -85,7 +86,20 @@ def _copy_with(client: Any, policy: Policy, attempts: int) -> Any:
         if name in client.__dict__:
             made.__dict__[name] = client.__dict__[name]
     made.__class__ = _retrying_class(made.__class__, policy)
+    _check_moves(made, policy.routes.urls)
     return made
+
+
+def _check_moves(client: Any, urls: Sequence[str]) -> None:
+    own = url_of(client)
+    for url in urls:
+        if url != own:
+            try:
+                moved(client, own, url)
+            except Exception as error:
+                raise ConfigError(
+                    f"base_urls: this client cannot go to {url!r}: {error}"
+                ) from error
 
 
 def _check(attempts: Any, deadline_s: Any, wait: Any, cooldown_s: Any) -> None:
@@ -139,7 +153,9 @@ def _retrying_class(base: type[Any], policy: Policy) -> type[Any]:
 
 def _request(base: type[Any]) -> Callable[..., Any]:
     def request(self: Any, cast_to: Any, options: Any, **given: Any) -> Any:
-        call = Call(self, options, stream=bool(given.get("stream")))
+        call = _call(self, options, given)
+        if call is None:
+            return base.request(self, cast_to, options, **given)
 
         def attempt() -> Any:
             client, prepared = call.next()
@@ -155,7 +171,9 @@ def _request(base: type[Any]) -> Callable[..., Any]:
 
 def _request_async(base: type[Any]) -> Callable[..., Any]:
     async def request(self: Any, cast_to: Any, options: Any, **given: Any) -> Any:
-        call = Call(self, options, stream=bool(given.get("stream")))
+        call = _call(self, options, given)
+        if call is None:
+            return await base.request(self, cast_to, options, **given)
 
         async def attempt() -> Any:
             client, prepared = call.next()
@@ -167,6 +185,15 @@ def _request_async(base: type[Any]) -> Callable[..., Any]:
         return await AsyncRetrying(**_rules(call))(attempt)
 
     return request
+
+
+def _call(client: Any, options: Any, given: dict[str, Any]) -> Call | None:
+    """Return a call to try, None to leave it to openai's own retries."""
+    try:
+        return Call(client, options, stream=bool(given.get("stream")))
+    except Exception:
+        process.pass_over("retry")
+        return None
 
 
 def _rules(call: Call) -> dict[str, Any]:

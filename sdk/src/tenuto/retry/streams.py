@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from openai import APIConnectionError, APITimeoutError, AsyncStream, OpenAIError, Stream
+from openai import APIConnectionError, APIError, APITimeoutError, AsyncStream, OpenAIError, Stream
 
 from tenuto.errors import StreamInterrupted
-from tenuto.retry.policy import family
+from tenuto.retry.policy import family, is_retryable
 from tenuto.streams import observe
 
 _ENDS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
@@ -38,6 +38,10 @@ def start(answer: Any) -> None:
     """Pull the first item of an answer that is a `Stream`: what fails before it fails here."""
     if isinstance(answer, Stream):
         for first in _iterator(answer):
+            told = _error_in(first, answer)
+            if told is not None:
+                answer.close()
+                raise told
             _iterate(answer, _put_back, first)
             return
 
@@ -46,8 +50,24 @@ async def start_async(answer: Any) -> None:
     """Pull the first item of an answer that is an `AsyncStream`."""
     if isinstance(answer, AsyncStream):
         async for first in _iterator(answer):
+            told = _error_in(first, answer)
+            if told is not None:
+                await answer.close()
+                raise told
             _iterate(answer, _PutBackAsync, first)
             return
+
+
+def _error_in(first: Any, stream: Any) -> APIError | None:
+    """Return what a response's error event says, where the call may be tried again for it.
+
+    openai raises the error events of chat streams, and gives those of responses as items.
+    """
+    if getattr(first, "type", None) != "error":
+        return None
+    body = {name: getattr(first, name, None) for name in ("code", "message", "param")}
+    error = APIError(str(body["message"]), stream.response.request, body=body)
+    return error if is_retryable(error) else None
 
 
 def _iterator(stream: Any) -> Any:

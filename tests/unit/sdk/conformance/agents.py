@@ -290,6 +290,27 @@ class NoEcho(Honest):
         return [pair for pair in said if pair[0] != "X-Agent-Affinity"]
 
 
+class StaleToken(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
+        said = dict(super().headers(session, n, attempt))
+        if session.token is not None:
+            self.first = getattr(self, "first", {})
+            said["X-Agent-Affinity"] = self.first.setdefault(session.id, session.token)
+        return list(said.items())
+
+
+class UnderscoreInAName(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
+        return [*super().headers(session, n, attempt), ("conversation_id", session.id)]
+
+
+class NotAscii(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> Any:
+        run = ("X-Pass-X-Agent-Run-ID", f"{session.run}é".encode())
+        said = super().headers(session, n, attempt)
+        return [*said, ("X-Litellm-Session-Id", session.id), run]
+
+
 class Twice(Honest):
     def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
         return [*super().headers(session, n, attempt), ("X-Session-ID", session.id)]
@@ -300,6 +321,16 @@ class TurnPerTry(Honest):
         # Every try is a further entry, so the number of entries counts tries.
         session.turns[f"a try of {n}, {attempt}"] = [0, 0]
         return super().headers(session, len(session.turns), 0)
+
+
+class TurnStays(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
+        return super().headers(session, 0, attempt)
+
+
+class TurnLeaps(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
+        return super().headers(session, 2 * n, attempt)
 
 
 class AttemptStays(Honest):
@@ -392,6 +423,21 @@ class EndsByName(Honest):
         super().tell(path, {"sessions": ["main"]} if path.endswith("end") else news)
 
 
+class DiesOfABadAnswer(Honest):
+    def tell(self, path: str, news: Any) -> None:
+        pass
+
+    def call(self, session: Session | None, messages: list[Any], *a: Any, **more: Any) -> Any:
+        before = session.token if session else None
+        message = super().call(session, messages, *a, **more)
+        if session and session.turns and session.token == before and before is not None:
+            # Only a redirected answer and a malformed one leave the token as it was.
+            self.kept = getattr(self, "kept", 0) + 1
+            if self.kept == 2:
+                raise SystemExit("what was that?")
+        return message
+
+
 class MarkedOutside(Honest):
     def call(self, session: Session | None, messages: list[Any], own: Any = None, **m: Any) -> Any:
         session = session or (None if own else self.session("left open"))
@@ -426,8 +472,13 @@ BROKEN: dict[type[Honest], set[str]] = {
     TokenFollows: {"wire-token"},
     TokenOfAnother: {"wire-token"},
     NoEcho: {"affinity-echo"},
+    StaleToken: {"affinity-echo"},
+    UnderscoreInAName: {"wire-size"},
+    NotAscii: {"wire-size", "id-shape"},
     Twice: {"wire-duplicate"},
     TurnPerTry: {"id-turn"},
+    TurnStays: {"id-turn"},
+    TurnLeaps: {"id-turn"},
     AttemptStays: {"id-turn"},
     ChildIsItsParent: {"id-instance"},
     ChildOfNobody: {"parent-named"},
@@ -450,5 +501,5 @@ BROKEN: dict[type[Honest], set[str]] = {
 
 
 if __name__ == "__main__":
-    (kind,) = (one for one in (Honest, *BROKEN) if one.__name__ == sys.argv[1])
+    (kind,) = (one for one in (Honest, DiesOfABadAnswer, *BROKEN) if one.__name__ == sys.argv[1])
     kind(os.environ["TENUTO_CONFORMANCE_URL"], os.environ["TENUTO_CONFORMANCE_NAME"]).work()

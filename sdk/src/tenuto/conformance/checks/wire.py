@@ -70,7 +70,9 @@ def size(seen: Seen) -> Verdict:
                 why = "a name has an underscore, which proxies drop"
                 return failed(why, Proof(request.number, name, _text(value)))
             if not _VISIBLE.fullmatch(value):
-                return failed("a value is not visible ASCII", _proof(request, name, value))
+                return failed(
+                    "a value is not visible ASCII", Proof(request.number, name, _text(value))
+                )
             total += len(name) + len(": \r\n") + len(value)
         if total > MAX_BYTES:
             return failed("markers are more than 1 KB", Proof(request.number, "bytes", str(total)))
@@ -212,10 +214,6 @@ def _markers(seen: Seen, request: Request) -> list[tuple[str, bytes]]:
     names = seen.marker_headers
     pairs = ((name.decode("latin-1"), value) for name, value in request.headers)
     return [(name, value) for name, value in pairs if name in names]
-
-
-def _proof(request: Request, name: str, value: bytes) -> Proof:
-    return Proof(request.number, name, value.decode("latin-1").encode("unicode_escape").decode())
 
 
 def _text(value: bytes) -> str:
