@@ -3,15 +3,24 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
 FLOOR  := .venv-floor
+ROUTER := .venv-router
+FRAMEWORKS := .venv-frameworks
+OPENAI2    := .venv-openai2
+WRAPPERS   := .venv-wrappers
 ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-floor test-vllm check bench bench-vllm clean
+.PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm \
+	check bench bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
 	@echo "make test                         every test that needs no vLLM"
 	@echo "make test-floor                   the client's tests on the oldest openai"
+	@echo "make test-router                  the client against the real vllm-router"
+	@echo "make test-wrappers                the client beside langfuse, logfire, OpenInference and OTel"
+	@echo "make test-frameworks              the client in LangGraph, openai-agents, Celery and others"
+	@echo "make test-openai2                 the same in frameworks that need openai 2"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
@@ -46,6 +55,31 @@ $(FLOOR)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(FLOOR)/bin/pip install -q openai==2.45.0 pytest hypothesis http-sf anyio -e sdk -e "server_ext[embedded]"
 	@touch $@
 
+$(ROUTER)/ready: sdk/pyproject.toml server_ext/pyproject.toml
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv --clear $(ROUTER)
+	$(ROUTER)/bin/pip install -q --upgrade "pip>=25.1"
+	$(ROUTER)/bin/pip install -q --no-compile vllm-router==0.1.17 pytest anyio -e sdk -e "server_ext[embedded]"
+	@touch $@
+
+# Left uncompiled: most of such an environment is never imported.
+define PINNED
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/pip install -q --upgrade "pip>=25.1"
+	$(@D)/bin/pip install -q --no-compile -r $< -e sdk -e "server_ext[embedded]"
+	@touch $@
+endef
+
+$(FRAMEWORKS)/ready: tests/frameworks/requirements.txt sdk/pyproject.toml server_ext/pyproject.toml
+	$(PINNED)
+
+$(OPENAI2)/ready: tests/frameworks/requirements-openai2.txt sdk/pyproject.toml server_ext/pyproject.toml
+	$(PINNED)
+
+$(WRAPPERS)/ready: tests/wrappers/requirements.txt sdk/pyproject.toml server_ext/pyproject.toml
+	$(PINNED)
+
 check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,6 +92,18 @@ test: $(VENV)/ready
 
 test-floor: $(FLOOR)/ready
 	$(FLOOR)/bin/pytest tests/unit/sdk tests/server --deselect tests/unit/sdk/test_wire.py
+
+test-router: $(ROUTER)/ready
+	$(ROUTER)/bin/pytest tests/router
+
+test-wrappers: $(WRAPPERS)/ready
+	$(WRAPPERS)/bin/pytest tests/wrappers
+
+test-frameworks: $(FRAMEWORKS)/ready
+	$(FRAMEWORKS)/bin/pytest tests/frameworks
+
+test-openai2: $(OPENAI2)/ready
+	$(OPENAI2)/bin/pytest tests/frameworks/test_crewai.py tests/frameworks/test_instructor.py
 
 test-vllm: $(VLLM)/ready
 	$(VLLM)/bin/pytest tests/vllm
@@ -73,4 +119,4 @@ bench-vllm: $(VLLM)/ready
 	$(VLLM)/bin/python -m benchmarks.vllm_sessions
 
 clean:
-	rm -rf $(VENV) $(FLOOR) $(VLLM) out
+	rm -rf $(VENV) $(FLOOR) $(ROUTER) $(WRAPPERS) $(FRAMEWORKS) $(OPENAI2) $(VLLM) out

@@ -4,50 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-import openai
-import pytest
-
 import tenuto
+from tests.asking import ask, client, sessions
 from tests.loopback import Arrived, Recorder, serving
-
-ROOT = Path(__file__).parents[2]
-USER = [{"role": "user", "content": "hi"}]
-
-CALL = """
-import multiprocessing, os, sys, tenuto
-from openai import OpenAI
-
-def call(text="hi"):
-    with tenuto.wrap(OpenAI(api_key="k")) as client:
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": text}])
-"""
+from tests.programs import CALL, ROOT, environ, python
 
 
-def environ(url: str, **more: str) -> dict[str, str]:
-    ours = {name: value for name, value in os.environ.items() if name != "TENUTO_CONTEXT"}
-    return {**ours, "OPENAI_BASE_URL": f"{url}/v1", "NO_PROXY": "*", **more}
-
-
-def python(code: str, env: dict[str, str]) -> str:
-    """Run a program in a new process, every warning an error, and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", CALL + code],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=env,
-        cwd=ROOT,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
+def call(url: str, words: str) -> None:
+    with client(url) as llm:
+        ask(llm, words)
 
 
 def example(name: str, url: str) -> str:
@@ -66,15 +36,6 @@ def example(name: str, url: str) -> str:
 
 def said(one: Arrived) -> str:
     return str(one.body["messages"][-1]["content"])
-
-
-def sessions(recorder: Recorder) -> dict[str, str | None]:
-    return {said(one): one.headers.get("x-session-id") for one in recorder.arrived}
-
-
-def call(url: str, text: str = "hi") -> None:
-    with tenuto.wrap(openai.OpenAI(base_url=f"{url}/v1", api_key="k")) as client:
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": text}])
 
 
 def test_spawned_pool_workers_are_agents_of_the_run() -> None:
@@ -261,119 +222,3 @@ def test_a_worker_in_the_senders_process_leaves_the_senders_scope_as_it_was() ->
         "own": own,
         "callback": None,
     }
-
-
-FORKED = """
-def forked(work, *args):
-    pid = os.fork()
-    if not pid:
-        try:
-            work(*args)
-        except BaseException as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-"""
-
-
-@pytest.mark.parametrize("inherited", [False, True])
-def test_a_forked_child_is_not_in_the_scope_of_the_moment_of_the_fork(inherited: bool) -> None:
-    code = """
-def child(carrier):
-    call("forked")
-    with tenuto.extract(carrier):
-        call("extracted")
-    with run.agent("own"):
-        call("own")
-    call("after")
-
-with tenuto.run("forking") as run, run.agent("parent"):
-    forked(child, tenuto.inject())
-    call("parent")
-"""
-    recorder = Recorder()
-    with serving(recorder) as url:
-        env = environ(url)
-        if inherited:
-            with tenuto.run("of the process"):
-                env = tenuto.environment(env)
-        assert python(FORKED + code, env) == ""
-    run = tenuto.run("forking")
-    parent = run.agent("parent").session_id
-    assert sessions(recorder) == {
-        "forked": None,
-        "extracted": parent,
-        "own": run.agent("own").session_id,
-        "after": None,
-        "parent": parent,
-    }
-
-
-def test_a_forked_pools_workers_never_show_the_run_that_they_were_forked_in() -> None:
-    code = """
-def work(carrier, text):
-    call(f"plain {text}")
-    with tenuto.extract(carrier):
-        call(text)
-
-fork = multiprocessing.get_context("fork")
-with tenuto.run("first"):
-    pool = fork.Pool(1)
-    pool.apply(work, (tenuto.inject(), "first"))
-with tenuto.run("second"):
-    pool.apply(work, (tenuto.inject(), "second"))
-pool.close()
-pool.join()
-os._exit(0)
-"""
-    # The pool's own thread makes the fork one of a process with threads.
-    code = "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n" + code
-    recorder = Recorder()
-    with serving(recorder) as url:
-        python(code, environ(url))
-    assert sessions(recorder) == {
-        "plain first": None,
-        "plain second": None,
-        "first": tenuto.run("first").session_id,
-        "second": tenuto.run("second").session_id,
-    }
-
-
-def test_a_lock_that_is_held_at_the_fork_stops_no_child(tmp_path: Path) -> None:
-    code = """
-import signal, threading
-from tenuto import install_key, process
-
-def child():
-    # One that waits for a lock is to end all the same.
-    signal.alarm(20)
-    with run, run.agent("a"):
-        call("in the same agent")
-    with run:
-        call("in the same run")
-    with tenuto.run("forking"):
-        call("in the run made again")
-
-run = tenuto.run("forking")
-with run, run.agent("a"):
-    call()
-held = [process.SESSIONS, run._session.state, *vars(install_key).values()]
-held += [value for one in held if isinstance(one, type) for value in vars(one).values()]
-locks = [getattr(one, "_lock", one) for one in held]
-locks = [lock for lock in locks if isinstance(lock, type(threading.Lock()))]
-assert len(locks) == 3
-for lock in locks:
-    lock.acquire()
-forked(child)
-for lock in locks:
-    lock.release()
-call("parent")
-"""
-    recorder = Recorder()
-    with serving(recorder) as url:
-        env = environ(url, TENUTO_KEY_FILE=str(tmp_path / "key"))
-        del env["TENUTO_KEY"]
-        assert python(FORKED + code, env) == ""
-    ids = sessions(recorder)
-    assert ids["in the same run"] == ids["in the run made again"] is not None
-    assert len(recorder.arrived) == 5

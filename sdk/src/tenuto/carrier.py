@@ -7,7 +7,7 @@ The value is a query string, visible ASCII throughout, of at most 4 KB:
 | `run`, `session`, `parent` | ids; no `parent` at the root of a run |
 | `agent`, `fork`, `kind` | as in `tenuto.session.Session`, where they say something |
 | `turn` | index of the session's next turn |
-| `home` | `<origin> <token> [<answer header>]` for each origin that gave one, newest first |
+| `home` | `<origin> <token> [<answer header>]` for each token, the newest first |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenuto import _wire, process
 from tenuto.context import current_session, inherit_session
 from tenuto.scopes import Agent, Run
 from tenuto.session import NO_HINTS, Session
-from tenuto.sessions import Origin, SessionState
+from tenuto.sessions import SessionState
 from tenuto.turn import Kind
 
 KEY = "tenuto-context"
@@ -132,12 +132,9 @@ def _homes(session: Session) -> Iterator[str]:
     states = [session.state]
     if session.fork == "inherit" and session.parent is not None:
         states.append(session.parent.state)
-    written: set[tuple[Origin, str]] = set()
     for state in states:
-        for origin, header, token in reversed(state.tokens()):
-            if (origin, header) not in written:
-                written.add((origin, header))
-                yield f"{origin[0]}://{origin[1].decode('ascii')} {token} {header}".rstrip()
+        for (scheme, place), header, token in reversed(state.tokens()):
+            yield f"{scheme}://{place.decode('ascii')} {token} {header}".rstrip()
 
 
 def _found(carrier: Any) -> str:
@@ -157,10 +154,10 @@ def _is_key(name: object) -> bool:
 
 
 def _read(text: str) -> Session | None:
-    if not text or len(text) > MAX_BYTES or not text.isascii():
+    if not text or len(text) > MAX_BYTES:
         return None
     try:
-        fields = parse_qsl(text, strict_parsing=True, max_num_fields=_MAX_FIELDS)
+        fields = parse_qsl(text, max_num_fields=_MAX_FIELDS)
     except ValueError:
         return None
     said = dict(reversed(fields))
@@ -174,7 +171,7 @@ def _read(text: str) -> Session | None:
     parent = None
     if parent_id:
         state = process.SESSIONS.get(parent_id)
-        parent = Session(run_id, parent_id, state, agent.rpartition("/")[0], is_resumable=True)
+        parent = Session(run_id, parent_id, state, agent.rpartition("/")[0])
     session = Session(
         run_id,
         session_id,

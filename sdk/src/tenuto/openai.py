@@ -16,6 +16,7 @@ Each of ours ends in the original, and an error of ours is logged and passed ove
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from openai import BadRequestError, UnprocessableEntityError
@@ -61,7 +62,17 @@ def wrap(client: C, *, dialect: Choice | None = None) -> C:
             client.__class__ = _marked_class(base, chosen)
         except TypeError as error:
             raise ConfigError(f"wrap() cannot subclass {base.__name__}: {error}") from error
+        _look_past_wrapper(client)
     return client
+
+
+def _look_past_wrapper(client: Any) -> None:
+    """Stand before another wrapper's `request` too, which hides the class's."""
+    theirs = client.__dict__.get("request")
+    if theirs is not None and not hasattr(theirs, "__tenuto_request__"):
+        ours: Any = _forgoing(theirs, isinstance(client, AsyncAPIClient))
+        ours.__tenuto_request__ = True
+        client.__dict__["request"] = ours
 
 
 @functools.lru_cache(maxsize=64)
@@ -75,49 +86,54 @@ def _marked_class(base: type[Any], dialect: Dialect | None) -> type[Any]:
         "__tenuto_dialect__": dialect,
     }
     if not hasattr(base, "__tenuto_dialect__"):
-        body |= _seams(base) | (_async(base) if issubclass(base, AsyncAPIClient) else _sync(base))
+        body |= _seams(base)
     return type(base.__name__, (base,), body)
 
 
 def _seams(base: type[Any]) -> dict[str, Any]:
+    is_async = issubclass(base, AsyncAPIClient)
+
     def build(self: Any, options: Any, *args: Any, **given: Any) -> Any:
         return marked(self, options, lambda one: base._build_request(self, one, *args, **given))
 
-    return {"_build_request": build}
-
-
-def _sync(base: type[Any]) -> dict[str, Any]:
-    def process_response(self: Any, *args: Any, **given: Any) -> Any:
+    def read(self: Any, *args: Any, **given: Any) -> Any:
         sent = _learn_head(given.get("response"))
         value = base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
-    def request(self: Any, *args: Any, **given: Any) -> Any:
-        while True:
-            try:
-                return base.request(self, *args, **given)
-            except _REFUSALS as error:
-                if not _forgo(error):
-                    raise
-
-    return {"_process_response": process_response, "request": request}
-
-
-def _async(base: type[Any]) -> dict[str, Any]:
-    async def process_response(self: Any, *args: Any, **given: Any) -> Any:
+    async def read_async(self: Any, *args: Any, **given: Any) -> Any:
         sent = _learn_head(given.get("response"))
         value = await base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
-    async def request(self: Any, *args: Any, **given: Any) -> Any:
+    return {
+        "_build_request": build,
+        "_process_response": read_async if is_async else read,
+        # Looked up when it is called: other wrappers may replace the class's later.
+        "request": _forgoing(lambda *args, **given: base.request(*args, **given), is_async),
+    }
+
+
+def _forgoing(request: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+    """Return `request`, which makes a call again without a field of ours that is refused."""
+
+    def call(*args: Any, **given: Any) -> Any:
         while True:
             try:
-                return await base.request(self, *args, **given)
+                return request(*args, **given)
             except _REFUSALS as error:
                 if not _forgo(error):
                     raise
 
-    return {"_process_response": process_response, "request": request}
+    async def call_async(*args: Any, **given: Any) -> Any:
+        while True:
+            try:
+                return await request(*args, **given)
+            except _REFUSALS as error:
+                if not _forgo(error):
+                    raise
+
+    return call_async if is_async else call
 
 
 def _learn_head(response: Any) -> Sent | None:

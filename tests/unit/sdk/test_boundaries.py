@@ -90,9 +90,7 @@ async def anyio_from_thread(fn: Any) -> Any:
 
 async def threadsafe(fn: Any) -> Any:
     loop = asyncio.get_running_loop()
-    return await asyncio.to_thread(
-        lambda: asyncio.run_coroutine_threadsafe(ahere(), loop).result()
-    )
+    return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(ahere(), loop).result())
 
 
 async def own_loop(fn: Any) -> Any:

@@ -17,6 +17,7 @@ from tenuto import carrier, process
 from tenuto.context import current_session, inherit_session
 from tenuto.session import Session
 from tenuto.sessions import SessionStore
+from tenuto.settings import Settings
 
 ORIGIN = ("https", b"models.example:8443")
 KEY = "tenuto-context"
@@ -97,6 +98,37 @@ def test_an_older_carrier_takes_nothing_back() -> None:
         assert (state.next_turn, state.token(ORIGIN)) == (3, "new.1")
 
 
+def test_a_newer_carrier_brings_its_tokens() -> None:
+    with tenuto.run():
+        state = here().state
+        state.keep_token(ORIGIN, "old.1")
+        text = tenuto.inject()[KEY].replace("turn=0", "turn=3").replace("old.1", "new.1")
+        with tenuto.extract({KEY: text}):
+            assert (state.next_turn, state.token(ORIGIN)) == (3, "new.1")
+            assert here().is_resumable
+
+
+def test_a_label_of_any_length_leaves_the_carrier_within_its_limit(elsewhere: Any) -> None:
+    with tenuto.run() as run, run.agent("ü" * 5000) as agent:
+        carried = tenuto.inject()
+    elsewhere()
+    with tenuto.extract(carried) as scope:
+        assert scope.session_id == agent.session_id
+        assert here().agent == agent.agent[:128]
+    text = carried[KEY].replace("agent=", "agent=" + "a" * 200)
+    with tenuto.extract({KEY: text}):
+        assert len(here().agent) == 128
+
+
+def test_of_two_equal_fields_the_first_counts(elsewhere: Any) -> None:
+    elsewhere()
+    homes = [("home", "http://h.example first.1"), ("home", "http://h.example second.1")]
+    fields = [*GOOD.items(), ("run", ID[::-1]), ("turn", "9"), *homes]
+    with tenuto.extract({KEY: urlencode(fields)}) as scope:
+        assert (scope.run_id, here().state.next_turn) == (ID, 3)
+        assert here().state.token(("http", b"h.example")) == "first.1"
+
+
 def test_a_carrier_is_added_to_in_place_and_stays_as_it_is_outside_every_run() -> None:
     headers = {"task": "1"}
     assert tenuto.inject(headers) is headers
@@ -150,7 +182,10 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_calls_in_the_scope_of_a_bad_carrier_are_in_no_session(name: str) -> None:
+def test_calls_in_the_scope_of_a_bad_carrier_are_in_no_session(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "settings", lambda: Settings(strict=True))
     with tenuto.run() as run:
         scope = tenuto.extract(BAD[name])
         with scope as entered:
@@ -202,7 +237,7 @@ def test_a_bad_home_costs_the_home_alone(home: str, elsewhere: Any) -> None:
         assert ("http", b"h") not in here().state.origins()
 
 
-@pytest.mark.parametrize("key", ["Tenuto-Context", "TENUTO-CONTEXT", b"tenuto-context"])
+@pytest.mark.parametrize("key", ["Tenuto-Context", "TENUTO-CONTEXT", b"Tenuto-Context"])
 def test_a_carrier_is_read_whatever_became_of_the_case_of_its_name(key: Any) -> None:
     with tenuto.run() as run:
         (text,) = tenuto.inject().values()
