@@ -62,6 +62,16 @@ def test_a_failure_is_proven_by_the_two_requests_that_differ() -> None:
     assert first.value != second.value
 
 
+def test_the_ways_to_count_a_turn_wrong_are_told_apart() -> None:
+    kinds = (agents.TurnPerTry, agents.TurnStays, agents.TurnLeaps, agents.AttemptStays)
+    assert [recorded(kind)["id-turn"].why for kind in kinds] == [
+        "the same prompt tried again counts as another turn",
+        "two prompts of one session count as one turn",
+        "a new prompt does not advance the turn by one",
+        "the same prompt tried again is not a further attempt",
+    ]
+
+
 EXPRESSED = {
     harnesses.ClaudeCode: ("claude-code", {"wire-total"}),
     harnesses.Codex: ("codex", set[str]()),

@@ -200,6 +200,8 @@ def test_a_client_that_hangs_up_leaves_nothing_to_the_next(
                 await queue.put(None)
 
             task = asyncio.create_task(work())
+            # A loop alone does not keep its tasks.
+            working.add(task)
             try:
                 while (item := await queue.get()) is not None:
                     yield item
@@ -209,6 +211,7 @@ def test_a_client_that_hangs_up_leaves_nothing_to_the_next(
         return StreamingResponse(events(request.path_params["name"]))
 
     at_the_end: list[dict[str, str]] = []
+    working: set[asyncio.Task[None]] = set()
     recorder = Recorder()
     with program(recorder, endpoint, wrapped=wrapped) as root:
         with httpx.stream("GET", f"{root}/leaves") as answer:

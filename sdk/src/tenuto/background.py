@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_WAITING = 8192
-_BATCH_S = 0.02
+_BATCH_S = 0.05
 _EXIT_S = 0.3
 
 _log = logging.getLogger("tenuto")

@@ -114,7 +114,9 @@ class Scope:
         return self
 
     def _open(self, session: Session | None, hints: Hints) -> None:
-        self._show(Entry(self, session, hints, newest(), next(bodies_at(inspect.currentframe()), None)))
+        self._show(
+            Entry(self, session, hints, newest(), next(bodies_at(inspect.currentframe()), None))
+        )
 
     def _show(self, entry: Entry) -> Entry:
         self._entries.append(entry)

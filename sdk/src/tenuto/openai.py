@@ -106,11 +106,14 @@ def _seams(base: type[Any]) -> dict[str, Any]:
         value = await base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
+    def late(*args: Any, **given: Any) -> Any:
+        # Looked up when it is called: other wrappers may replace the class's later.
+        return base.request(*args, **given)
+
     return {
         "_build_request": build,
         "_process_response": read_async if is_async else read,
-        # Looked up when it is called: other wrappers may replace the class's later.
-        "request": _forgoing(lambda *args, **given: base.request(*args, **given), is_async),
+        "request": _forgoing(late, is_async),
     }
 
 

@@ -20,11 +20,15 @@ def name(text: str | bytes) -> tuple[bytes, bytes]:
     return raw, raw.lower()
 
 
-def present(headers: Any, names: frozenset[bytes]) -> set[bytes]:
-    """Return those of `names` (lower case) that `headers` has."""
+def found(headers: Any, names: frozenset[bytes]) -> dict[bytes, bytes]:
+    """Return those of `names` (lower case) that `headers` has, with their last values."""
     if _is_known(headers.__class__):
-        return {lower for _, lower, _ in headers._list if lower in names}
-    return {lower for lower in names if lower.decode() in headers}
+        return {lower: value for _, lower, value in headers._list if lower in names}
+    return {
+        lower: headers[lower.decode()].encode("utf-8", "surrogatepass")
+        for lower in names
+        if lower.decode() in headers
+    }
 
 
 def value(headers: Any, lower: bytes) -> str | None:

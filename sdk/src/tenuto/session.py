@@ -93,7 +93,7 @@ def checked(hints: Hints) -> Hints:
         raise ConfigError(f"{', '.join(dropped)} cannot be sent; the limits are {limits}")
     if hints.expect is not None and not isinstance(hints.expect, Expectation):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"expect is made by tenuto.tool(...), got {hints.expect!r}")
-    return hints
+    return NO_HINTS if hints == NO_HINTS else hints
 
 
 def _is_sendable(name: str, value: Any) -> bool:

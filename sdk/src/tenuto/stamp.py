@@ -7,7 +7,7 @@ import hashlib
 import marshal
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any, NamedTuple
 
 from tenuto import _wire, dialects, process, raw_headers
@@ -24,7 +24,7 @@ from tenuto.dialects import (
 )
 from tenuto.raw_headers import Raw
 from tenuto.redirects import Sent, guard
-from tenuto.session import Hints, Session
+from tenuto.session import NO_HINTS, Hints, Session
 from tenuto.sessions import Origin, origin_of
 from tenuto.shape import is_object
 from tenuto.turns import Try, open_try
@@ -34,6 +34,10 @@ _REQUEST = raw_headers.name("X-Request-Id")
 # openai's own prefix of the key that it makes for a call and keeps over its retries.
 _CALL_KEY = "stainless-python-retry-"
 _MAX_DROP = 2
+_HOST = b"host"
+_NO_NAMES: frozenset[bytes] = frozenset()
+
+Build = Callable[[Any], Any]
 
 
 class Plan(NamedTuple):
@@ -58,7 +62,7 @@ class Plan(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
-def marked(client: Any, options: Any, build: Callable[[Any], Any]) -> Any:
+def marked(client: Any, options: Any, build: Build) -> Any:
     """Return openai's HTTP request for `options`, marked with the session in scope.
 
     Args:
@@ -77,17 +81,32 @@ def marked(client: Any, options: Any, build: Callable[[Any], Any]) -> Any:
         return build(options)
     request = build(options if plan.options is None else plan.options)
     try:
-        origin = origin_of(request.url)
-        if origin != plan.origin:
-            # A subclass of the program's has routed the call elsewhere.
-            if plan.options is not None:
-                request = build(options)
-            dialect = dialect_at(client, origin, request.url.host, plan.session)
-            plan = plan._replace(origin=origin, dialect=dialect, options=None, fields=())
-        _mark(client, options, request, plan, build)
+        found = raw_headers.found(request.headers, _names(plan.dialect))
+        # The Host header is at hand, and httpx makes it of the URL.
+        if found.pop(_HOST, None) != plan.origin[1]:
+            request, plan = _rerouted(client, options, request, plan, build)
+            found = raw_headers.found(request.headers, _names(plan.dialect))
+            found.pop(_HOST, None)
+        decided = found.keys() | _said(client, options)
+        # Where the caller names another session, what we know of ours would mislead.
+        if not decided & plan.dialect.identity:
+            _mark(client, options, request, plan, decided, build)
     except Exception:
         process.pass_over("mark")
     return request
+
+
+def _rerouted(
+    client: Any, options: Any, request: Any, plan: Plan, build: Build
+) -> tuple[Any, Plan]:
+    """Return the request and the plan for where a subclass of the program's has sent the call."""
+    origin = origin_of(request.url)
+    if origin == plan.origin:
+        return request, plan
+    if plan.options is not None:
+        request = build(options)
+    dialect = dialect_at(client, origin, request.url.host, plan.session)
+    return request, plan._replace(origin=origin, dialect=dialect, options=None, fields=())
 
 
 def dialect_at(client: Any, origin: Origin, host: str, session: Session) -> Dialect:
@@ -125,12 +144,10 @@ def _plan(client: Any, options: Any, session: Session, hints: Hints) -> Plan:
     return Plan(session, hints, origin, dialect, attempt, patched, tuple(_paths(patch)))
 
 
-def _mark(client: Any, options: Any, request: Any, plan: Plan, build: Callable[[Any], Any]) -> None:
+def _mark(  # noqa: PLR0917 - on every call: keywords cost
+    client: Any, options: Any, request: Any, plan: Plan, decided: Set[bytes], build: Build
+) -> None:
     session, hints, origin, dialect, attempt, patched, fields = plan
-    decided = raw_headers.present(request.headers, _names(dialect)) | _said(client, options)
-    if decided & dialect.identity:
-        # The caller names another session: what we know of ours would mislead.
-        return
     if attempt is None:
         attempt = open_try(session, hints, options, _size(request), time.monotonic())
     markers = _headers(session, hints, origin, dialect, attempt)
@@ -169,9 +186,12 @@ def _headers(
             whole = f'{said}, drop="{" ".join(ended)}"'
             said = whole if len(whole) <= _wire.TURN_BYTES else said
         turn = said.encode()
-    is_final = hints.expect is not None and hints.expect.next == "end"
-    if turn or is_final or hints.prio is not None:
-        markers += varying(dialect, turn, hints.prio, is_final=is_final)
+    if turn:
+        for name in dialect.turn_names:
+            markers.append((*name, turn))
+    if hints is not NO_HINTS:
+        is_final = hints.expect is not None and hints.expect.next == "end"
+        markers += varying(dialect, b"", hints.prio, is_final=is_final)
     if dialect.echo:
         markers += echoes(dialect, lambda name: session.token(origin, name))
     return markers
@@ -235,7 +255,8 @@ def _speaks_protocol(origin: Origin, session: Session) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _names(dialect: Dialect) -> frozenset[bytes]:
-    return dialect.sends | {_REQUEST[1]} if dialect.speaks_protocol else dialect.sends
+    names = dialect.sends | {_HOST}
+    return names | {_REQUEST[1]} if dialect.speaks_protocol else names
 
 
 def _call_id(options: Any) -> bytes:
@@ -249,15 +270,13 @@ def _call_id(options: Any) -> bytes:
     return hashlib.blake2b(raw, digest_size=16).hexdigest().encode()
 
 
-def _said(client: Any, options: Any) -> set[bytes]:
+def _said(client: Any, options: Any) -> Set[bytes]:
     """Return the headers, in lower case, that the caller or the client has set or omitted.
 
     An `Omit` is not among the request's headers, but is a decision all the same. openai's
     NotGiven is false, as is an empty mapping.
     """
-    return {
-        raw_headers.name(name)[1]
-        for given in (options.headers, client._custom_headers)
-        if given
-        for name in given
-    }
+    headers, customs = options.headers, client._custom_headers
+    if not (headers or customs):
+        return _NO_NAMES
+    return {raw_headers.name(name)[1] for given in (headers, customs) if given for name in given}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from tenuto import process
 from tenuto.estimate import kept_of, phase, tokens
 from tenuto.prompt import read_prompt
-from tenuto.session import Hints, Session
-from tenuto.sessions import Opened
+from tenuto.session import NO_HINTS, Hints, Session
+from tenuto.sessions import Wait
 from tenuto.shape import is_object
 from tenuto.turn import is_turn
 
@@ -69,14 +69,14 @@ def open_try(session: Session, hints: Hints, options: Any, size: int, now_s: flo
         may_resume = session.is_resumable and session.fork == "fresh"
         kept = kept_of(prompt, opened)
         opened_by = hints.phase or phase(prompt, opened, kept, body, is_resumable=may_resume)
-        if opened.waited is not None:
-            _learn_wait(session, opened, opened_by, now_s)
         said = f", phase={opened_by}" if opened_by is not None else ""
         said += _expected(session, hints)
         if opened.usage is not None:
             said += _tokens(*tokens(prompt, opened, kept, size))
-        tail = state.keep_tail(n, said + _declared(session, hints, n))
-        process.BACKGROUND.put(state.thin)
+        if hints is not NO_HINTS or session.kind is not None or n == 0:
+            said += _declared(session, hints, n)
+        tail = state.keep_tail(n, said)
+        process.BACKGROUND.put(_settle, session, opened.waited, opened_by, now_s)
         if session.parent is not None:
             session.parent.state.child_ran = True
     return Try(min(n, _MAX_INT), min(attempt, 999), tail, hints.ttl, size)
@@ -115,12 +115,15 @@ def _declared(session: Session, hints: Hints, n: int) -> str:
     return said if hints.prio is None else f"{said}, prio={hints.prio}"
 
 
-def _learn_wait(session: Session, opened: Opened, opened_by: str | None, now_s: float) -> None:
-    after, names, since_s = opened.waited or ("unknown", (), now_s)
+def _settle(session: Session, waited: Wait | None, opened_by: str | None, now_s: float) -> None:
+    """Learn how long the wait before a turn was; in the background."""
+    session.state.thin()
+    if waited is None:
+        return
+    after, names, since_s = waited
     if opened_by in {"child", "handoff"}:
         after, names = "child", ()
-    wait_ms = (now_s - since_s) * 1000
-    process.BACKGROUND.put(process.WAITS.note, session.agent, after, names, wait_ms)
+    process.WAITS.note(session.agent, after, names, (now_s - since_s) * 1000)
 
 
 def _body(options: Any) -> Any:

@@ -290,6 +290,11 @@ class NoEcho(Honest):
         return [pair for pair in said if pair[0] != "X-Agent-Affinity"]
 
 
+class TwoNamesForOne(Honest):
+    def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
+        return [*super().headers(session, n, attempt), ("X-Session-Affinity", session.run)]
+
+
 class StaleToken(Honest):
     def headers(self, session: Session, n: int, attempt: int) -> list[tuple[str, str]]:
         said = dict(super().headers(session, n, attempt))
@@ -472,6 +477,7 @@ BROKEN: dict[type[Honest], set[str]] = {
     TokenFollows: {"wire-token"},
     TokenOfAnother: {"wire-token"},
     NoEcho: {"affinity-echo"},
+    TwoNamesForOne: {"wire-caller-wins"},
     StaleToken: {"affinity-echo"},
     UnderscoreInAName: {"wire-size"},
     NotAscii: {"wire-size", "id-shape"},
