@@ -40,8 +40,11 @@ async def aask(client: openai.AsyncOpenAI, words: str) -> str:
 
 
 def _said(recorder: Recorder, header: str) -> dict[str, str | None]:
+    # A request that was broken off may have come without its words.
     return {
-        one.body["messages"][-1]["content"]: one.headers.get(header) for one in recorder.arrived
+        one.body["messages"][-1]["content"]: one.headers.get(header)
+        for one in recorder.arrived
+        if one.body
     }
 
 

@@ -15,6 +15,7 @@ VLLM = "tests/vllm/test_sessions_at_home.py"
 
 CARRIER = "tests/unit/sdk/test_carrier.py"
 PROCESSES = "tests/server/test_processes.py"
+FORKS = "tests/server/test_forks.py"
 TURN = "tests/unit/sdk/test_turn.py"
 TURNS = "tests/server/test_turns_on_the_wire.py"
 CHOOSE = "tests/unit/sdk/dialects/test_choose.py"
@@ -63,8 +64,8 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
         (PROCESSES, "test_the_session_goes_on_elsewhere_at_its_turn_and_its_home"),
     ],
     "id-fork": [
-        (PROCESSES, "test_a_forked_child_is_not_in_the_scope_of_the_moment_of_the_fork"),
-        (PROCESSES, "test_a_forked_pools_workers_never_show_the_run_that_they_were_forked_in"),
+        (FORKS, "test_a_forked_child_is_not_in_the_scope_of_the_moment_of_the_fork"),
+        (FORKS, "test_a_forked_pools_workers_never_show_the_run_that_they_were_forked_in"),
     ],
     "id-unmarked": [
         (CLIENT, "test_a_call_outside_every_run_goes_out_unmarked_and_works"),

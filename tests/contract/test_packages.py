@@ -54,7 +54,7 @@ def modules_after(statement: str) -> set[str]:
 
 def test_import_tenuto_loads_no_tool_no_framework_and_no_part_of_the_server() -> None:
     loaded = modules_after("import tenuto")
-    tools = {f"tenuto.{room}" for room in ("trace", "replay", "report")}
+    tools = {f"tenuto.{room}" for room in ("trace", "replay", "report", "conformance", "cli")}
     assert not loaded & (tools | {"tenuto_vllm", "langgraph", "agents", "uvicorn"})
 
 

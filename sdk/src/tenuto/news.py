@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import Any, Literal, NamedTuple
 
+from openai import DefaultHttpxClient
+
 from tenuto import _wire
 from tenuto.dialects import EndCall
 
@@ -69,11 +71,10 @@ class News:
         calls, self._calls = self._calls, []
         if not (turns or ended or calls):
             return
-        # Here, so that `import tenuto` does not wait for it.
-        import httpx  # noqa: PLC0415
-
-        # For this batch alone: a connection that is kept would outlive a fork.
-        with httpx.Client(timeout=_TIMEOUT_S) as http:
+        # openai's own HTTP library: another one that is imported here, in a thread, would be
+        # half imported where openai looks for it. For this batch alone: a connection that is
+        # kept would outlive a fork. No redirect: news is for the origin that it is about.
+        with DefaultHttpxClient(timeout=_TIMEOUT_S, follow_redirects=False) as http:
             for server, said in turns.items():
                 for ids in _batches(list(said), server):
                     call = EndCall("POST", TURNS_PATH, json=[said[one] for one in ids])
