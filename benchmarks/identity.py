@@ -43,6 +43,7 @@ ANSWER = json.dumps(
         "usage": {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105},
     }
 )
+URL = "http://127.0.0.1:9/v1"
 HEADERS = {"X-Agent-Affinity": "0123456789abcdef.1", "Content-Type": "application/json"}
 
 
@@ -82,7 +83,7 @@ def report(done: int, calls: int) -> None:
 async def in_one_loop(calls: int, server: Server) -> dict[str, Any]:
     """Make calls in a thousand sessions at once, in rounds, and watch the memory."""
     http = httpx2.AsyncClient(transport=httpx2.MockTransport(server.answer))
-    client = tenuto.wrap(openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", http_client=http))
+    client = tenuto.wrap(openai.AsyncOpenAI(api_key="k", base_url=URL, http_client=http))
     rounds = max(4, calls // SESSIONS)
     memory: list[int] = []
     reached = asyncio.Barrier(SESSIONS + 1)
@@ -109,7 +110,7 @@ async def in_one_loop(calls: int, server: Server) -> dict[str, Any]:
 def in_threads(calls: int, server: Server) -> dict[str, Any]:
     """Make calls from 64 threads, each with sessions of its own."""
     http = httpx2.Client(transport=httpx2.MockTransport(server.answer))
-    client = tenuto.wrap(openai.OpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", http_client=http))
+    client = tenuto.wrap(openai.OpenAI(api_key="k", base_url=URL, http_client=http))
     each = max(1, calls // THREADS)
     before = resident_kb()
 
@@ -131,10 +132,9 @@ def in_threads(calls: int, server: Server) -> dict[str, Any]:
 
 def per_session() -> float:
     """Return the bytes that one live session takes, after 43 turns of a growing prompt."""
-    server = httpx2.MockTransport(lambda r: httpx2.Response(200, headers=HEADERS, content=ANSWER))
-    client = tenuto.wrap(
-        openai.OpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", http_client=httpx2.Client(transport=server))
-    )
+    answered = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=HEADERS, content=ANSWER))
+    http = httpx2.Client(transport=answered)
+    client = tenuto.wrap(openai.OpenAI(api_key="k", base_url=URL, http_client=http))
     # The first sessions also fill what is shared by all.
     live: list[Any] = []
     taken: list[int] = []
@@ -147,9 +147,10 @@ def per_session() -> float:
                 live.append(agent)
                 messages: list[Any] = []
                 for turn in range(TURNS):
-                    messages += [{"role": "user", "content": f"{i} {turn}"}, {"role": "assistant", "content": "x"}]
+                    messages.append({"role": "user", "content": f"{i} {turn}"})
                     with agent:
-                        client.chat.completions.create(model="m", messages=[*messages, messages[0]])
+                        client.chat.completions.create(model="m", messages=messages)
+                    messages.append({"role": "assistant", "content": "x"})
             process.BACKGROUND.flush(5)
             del messages
             gc.collect()

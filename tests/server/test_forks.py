@@ -89,7 +89,7 @@ os._exit(0)
 
 def test_a_lock_that_is_held_at_the_fork_stops_no_child(tmp_path: Path) -> None:
     code = """
-import signal, threading
+import signal, threading, types
 from tenuto import install_key, process
 
 def child():
@@ -107,14 +107,25 @@ with run, run.agent("a"):
     call()
 held = [process.SESSIONS, run._session.state, *vars(install_key).values()]
 held += [value for one in held if isinstance(one, type) for value in vars(one).values()]
-locks = [getattr(one, "_lock", one) for one in held]
-locks = [lock for lock in locks if isinstance(lock, type(threading.Lock()))]
+locks = [getattr(one, "_lock", one) for one in held if not isinstance(one, types.ModuleType)]
+locks = [lock for lock in locks if isinstance(lock, type(threading.RLock()))]
 assert len(locks) == 3
-for lock in locks:
-    lock.acquire()
+held, done = threading.Event(), threading.Event()
+
+def hold():
+    for lock in locks:
+        lock.acquire()
+    held.set()
+    done.wait(20)
+    for lock in locks:
+        lock.release()
+
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait(20)
 forked(child)
-for lock in locks:
-    lock.release()
+done.set()
+holder.join()
 call("parent")
 """
     recorder = Recorder()

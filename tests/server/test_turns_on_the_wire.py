@@ -144,7 +144,12 @@ def test_what_a_program_expects_travels_with_the_turn() -> None:
             with tenuto.turn(phase="user", at=[-2], expect=tenuto.Expectation("end")):
                 client.chat.completions.create(model="m", messages=[USER, CALLED, RESULT])
     first, second = server.turns
-    assert (first["next"], first["gap"], first["ttl"], first["prio"]) == ("tool", "40000", "300", "3")
+    assert (first["next"], first["gap"], first["ttl"], first["prio"]) == (
+        "tool",
+        "40000",
+        "300",
+        "3",
+    )
     assert (second["next"], second["phase"], second["at"]) == ("end", "user", "(-2)")
     assert (second["ttl"], second["prio"]) == ("300", "3")
     assert "gap" not in second
@@ -274,7 +279,8 @@ def test_a_server_that_takes_no_news_costs_nobody_a_call() -> None:
     class Deaf(Server):
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             if "/tenuto/" not in scope.get("path", ""):
-                return await super().__call__(scope, receive, send)
+                await super().__call__(scope, receive, send)
+                return
             self.news.append((scope["path"], None))
             await send({"type": "http.response.start", "status": 404, "headers": []})
             await send({"type": "http.response.body", "body": b""})
@@ -359,7 +365,11 @@ def test_a_callers_own_body_field_or_omit_stays() -> None:
             create(model="m", messages=[USER], prompt_cache_key="mine")
             create(model="m", messages=[USER, USER], extra_body={"prompt_cache_key": openai.omit})
             create(model="m", messages=[USER] * 3, extra_body={"prompt_cache_key": "also mine"})
-    assert [one.body.get("prompt_cache_key") for one in server.arrived] == ["mine", None, "also mine"]
+    assert [one.body.get("prompt_cache_key") for one in server.arrived] == [
+        "mine",
+        None,
+        "also mine",
+    ]
 
 
 @pytest.mark.parametrize("dialect", ["vllm-router-pd", "openai"])

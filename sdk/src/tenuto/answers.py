@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 from tenuto.turn import Next
 
 _ENDS_BY_TOOL = frozenset({"tool_calls", "function_call"})
-_TOOL_ITEMS = frozenset({"function_call", "custom_tool_call", "computer_call", "local_shell_call"})
+# Of the calls in a response, those that the program answers and not the server.
+_TOOL_ITEMS = frozenset(
+    {
+        *("function_call", "custom_tool_call", "computer_call", "local_shell_call", "shell_call"),
+        *("apply_patch_call", "mcp_approval_request"),
+    }
+)
+_ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_MAX_TOOLS = 32
+_MAX_COUNT = 999_999_999
 _DONE = frozenset({"response.completed", "response.incomplete", "response.failed"})
 # A raw answer over this size is not looked through.
 _MAX_RAW_BYTES = 1 << 20
@@ -58,7 +67,10 @@ def read_answer(value: Any, so_far: Answer = NOTHING) -> Answer:
         message = _get(choice, "message") or _get(choice, "delta")
         for call in (_get(message, "tool_calls") or ()) if message is not None else ():
             name = _get(_get(call, "function"), "name") or _get(_get(call, "custom"), "name")
-            if name:
+            at = _get(call, "index")
+            # Some servers say the name again in each chunk.
+            is_said = type(at) is int and at < len(tools)
+            if name and not is_said and len(tools) < _MAX_TOOLS:
                 tools = (*tools, str(name))
     usage = _get(value, "usage")
     if usage is None:
@@ -79,12 +91,15 @@ def _read_response(value: Any, so_far: Answer) -> Answer:
         str(_get(item, "name") or _get(item, "type"))
         for item in _get(value, "output") or ()
         if _get(item, "type") in _TOOL_ITEMS
-    )
+    )[:_MAX_TOOLS]
+    status = _get(value, "status")
+    # One in the background is still being made.
+    finish = status if status in _ENDED else None
     usage = _get(value, "usage")
     if usage is None:
-        return so_far._replace(finish=_get(value, "status"), tools=tools)
+        return so_far._replace(finish=finish, tools=tools)
     prompt, output = _get(usage, "input_tokens"), _get(usage, "output_tokens")
-    return Answer(_count(prompt), _count(output), _get(value, "status"), tools)
+    return Answer(_count(prompt), _count(output), finish, tools)
 
 
 def _get(value: Any, name: str) -> Any:
@@ -92,4 +107,4 @@ def _get(value: Any, name: str) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return min(value, _MAX_COUNT) if type(value) is int and value >= 0 else None

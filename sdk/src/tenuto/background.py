@@ -1,7 +1,7 @@
 """Work that no caller waits for: one daemon thread, started when there is some.
 
-Best effort: of more work than is done in time the oldest is dropped, errors are passed over,
-and a process that ends waits a fraction of a second for what is left.
+Best effort: what comes while too much waits is not taken, errors are passed over, and a
+process that ends waits a fraction of a second for what is left.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import contextlib
 import logging
 import os
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 MAX_WAITING = 8192
@@ -20,7 +21,7 @@ _BATCH_S = 0.05
 _EXIT_S = 0.3
 
 _log = logging.getLogger("tenuto")
-Work = tuple[Callable[..., None], tuple[Any, ...]]
+Work = tuple[Callable[..., object], tuple[Any, ...]]
 
 
 class Background:
@@ -37,57 +38,61 @@ class Background:
         atexit.register(self.flush, _EXIT_S)
 
     def _forget(self) -> None:
-        self._waiting: deque[Work] = deque(maxlen=MAX_WAITING)
-        self._wake = threading.Event()
-        self._done = threading.Condition()
-        self._given = 0
-        self._finished = 0
-        self._starting = threading.Lock()
+        # The one queue that the garbage collector may put into in the midst of a put.
+        self._waiting: SimpleQueue[Work] = SimpleQueue()
+        self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
 
-    def put(self, work: Callable[..., None], *args: Any) -> None:
-        """Have `work(*args)` called soon, in the background thread."""
-        self._waiting.append((work, args))
-        self._given += 1
-        if not self._wake.is_set():
-            self._wake.set()
+    def put(self, work: Callable[..., object], *args: Any) -> bool:
+        """Have `work(*args)` called soon, in the background thread; return whether it will be."""
+        if self._waiting.qsize() >= MAX_WAITING:
+            return False
+        self._waiting.put((work, args))
         if self._thread is None:
             self._start()
+        return True
 
     def flush(self, timeout_s: float = 1.0) -> bool:
         """Wait until all that was given is done; return whether it is."""
-        target = self._given
-        if self._thread is None or self._finished >= target:
+        if self._thread is None:
             return True
-        with self._done:
-            return self._done.wait_for(lambda: self._finished >= target, timeout_s)
+        done = threading.Event()
+        self._waiting.put((_mark_end, (done,)))
+        return done.wait(timeout_s)
 
     def _start(self) -> None:
         with self._starting:
             if self._thread is not None:
                 return
-            thread = threading.Thread(target=self._run, name="tenuto", daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(self._waiting,), name="tenuto", daemon=True
+            )
             # An interpreter that is shutting down starts no threads.
             with contextlib.suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 
-    def _run(self) -> None:
-        while self._wake.wait():
-            # What comes within the next moment goes into the same batch.
-            threading.Event().wait(_BATCH_S)
-            self._wake.clear()
-            given = self._given
-            while self._waiting:
-                work, args = self._waiting.popleft()
-                _safely(work, *args)
+    def _run(self, waiting: SimpleQueue[Work]) -> None:
+        while True:
+            batch = [waiting.get()]
+            # What comes within the next moment goes into the same batch, and no more: under
+            # load there is always more.
+            time.sleep(0 if batch[0][0] is _mark_end else _BATCH_S)
+            batch += [waiting.get() for _ in range(waiting.qsize())]
+            ended = [args[0] for work, args in batch if work is _mark_end]
+            for work, args in batch:
+                if work is not _mark_end:
+                    _safely(work, *args)
             _safely(self._after_batch)
-            with self._done:
-                self._finished = given
-                self._done.notify_all()
+            for done in ended:
+                done.set()
 
 
-def _safely(work: Callable[..., None], *args: Any) -> None:
+def _mark_end(_: threading.Event) -> None:
+    """Stand for the end of what was given; `_run` looks for it."""
+
+
+def _safely(work: Callable[..., object], *args: Any) -> None:
     try:
         work(*args)
     except Exception:

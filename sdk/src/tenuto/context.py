@@ -10,7 +10,6 @@ rather than in a stranger's.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 from collections.abc import Callable
@@ -89,7 +88,8 @@ class Scope:
         self._session = session
         self._hints = hints
         self._ends = ends
-        self._entries: list[Entry] = []
+        # In the order of their opening.
+        self._entries: dict[Entry, None] = {}
 
     @property
     def run_id(self) -> str:
@@ -119,7 +119,9 @@ class Scope:
         )
 
     def _show(self, entry: Entry) -> Entry:
-        self._entries.append(entry)
+        self._entries[entry] = None
+        if entry.session is not None:
+            entry.session.state.enter()
         enter(entry)
         return entry
 
@@ -141,21 +143,21 @@ class Scope:
     def leave(self, entry: Entry) -> None:
         """Close one entering; the scope ends with its last."""
         # A forked child leaves scopes that its parent is still in.
-        ends = self._ends and entry.is_open
+        was_open = entry.is_open
         entry.close()
-        for other in tuple(self._entries):
-            if not other.is_open:
-                with contextlib.suppress(ValueError):
-                    self._entries.remove(other)
-        if ends and not self._entries:
+        self._entries.pop(entry, None)
+        if entry.session is None or not was_open:
+            return
+        is_last = entry.session.state.leave()
+        if self._ends and is_last:
             self.end()
 
     def _entering(self) -> Entry | None:
         """Return which entering the caller leaves."""
-        if any(entry.body is not None for entry in tuple(self._entries)):
-            body = next(bodies_at(inspect.currentframe()), None)
+        body = next(bodies_at(inspect.currentframe()), None)
+        if body is not None:
             for entry in reversed(tuple(self._entries)):
-                if body is not None and entry.body is body:
+                if entry.body is body:
                     return entry
         entry = newest()
         while entry is not None and not (entry.is_open and entry.owner is self):
@@ -163,7 +165,7 @@ class Scope:
         if entry is None and len(self._entries) == 1:
             # Left in a context that never saw it entered, as when a generator is
             # collected. Of several enterings none can be told to be the one meant.
-            entry = self._entries[0]
+            entry = next(iter(self._entries), None)
         return entry
 
     async def __aenter__(self) -> Self:

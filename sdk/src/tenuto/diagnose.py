@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from tenuto import _wire, dialects, process
 from tenuto.context import current_session
+from tenuto.errors import ConfigError
 from tenuto.session import Session
 from tenuto.sessions import Origin
 
@@ -37,9 +38,7 @@ def current() -> Current | None:
     return Current(session.run_id, session.session_id, parent, session.agent, next_turn)
 
 
-def headers(
-    base_url: str | None = None, *, dialect: dialects.Choice | None = None
-) -> dict[str, str]:
+def headers(base_url: Any = None, *, dialect: dialects.Choice | None = None) -> dict[str, str]:
     """Return the headers for a request that no wrapped client makes.
 
     For programs and libraries with an HTTP client of their own, such as
@@ -109,7 +108,7 @@ class Diagnosis:
 def diagnose(
     client: Any = None,
     *,
-    base_url: str | None = None,
+    base_url: Any = None,
     dialect: dialects.Choice | None = None,
 ) -> Diagnosis:
     """Return what a call made here would carry, and why. It sends nothing.
@@ -127,7 +126,7 @@ def diagnose(
     if client is not None:
         if not hasattr(client, "__tenuto_dialect__"):
             problems.append("the client is not wrapped: client = tenuto.wrap(client)")
-        base_url = base_url or str(client.base_url)
+        base_url = base_url or getattr(client, "base_url", None)
         dialect = dialect or getattr(client, "__tenuto_dialect__", None)
     if settings.disabled:
         problems.append("TENUTO_DISABLED is set: no request is marked")
@@ -164,13 +163,17 @@ def diagnose(
     )
 
 
-def _place(base_url: str | None) -> tuple[Origin, str]:
+def _place(base_url: Any) -> tuple[Origin, str]:
     if base_url is None:
         return ("", b""), ""
-    parts = urlsplit(base_url)
-    netloc = parts.netloc.rpartition("@")[2]
+    try:
+        parts = urlsplit(str(base_url))
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise ConfigError(f"base_url is no URL: {error}") from error
+    netloc = parts.netloc.rpartition("@")[2].lower()
     default = {"http": ":80", "https": ":443"}.get(parts.scheme, "")
-    return (parts.scheme, netloc.removesuffix(default).encode()), parts.hostname or ""
+    return (parts.scheme, netloc.removesuffix(default).encode()), host
 
 
 def _chosen(
@@ -183,6 +186,10 @@ def _chosen(
     chosen = dialects.choose(dialect, environment, host, speaks_protocol=answered)
     if dialect is not None:
         return chosen, "argument"
-    if environment is not None and chosen.name == environment:
+    plain = dialects.choose(None, None, host, speaks_protocol=answered)
+    if chosen is not plain:
         return chosen, "environment"
-    return chosen, "answer" if answered else "host" if host else "default"
+    if not host:
+        # Where it goes is not known, and an empty host is not a private one.
+        return dialects.GENERIC, "default"
+    return chosen, "answer" if answered else "host"

@@ -16,8 +16,8 @@ def end_session(session_id: str, state: SessionState) -> None:
         if known is None:
             continue
         if known.speaks_protocol:
-            process.SERVERS.owe(origin, session_id)
-        if not process.settings().news:
+            process.SERVERS.owe((origin, state.credential), session_id)
+        if known.server is None or not process.settings().news:
             continue
         if known.speaks_protocol and known.server.news is not None:
             process.BACKGROUND.put(process.NEWS.ended, known.server, session_id)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dis
 import inspect
 import os
 import threading
@@ -22,6 +23,7 @@ import weakref
 from collections.abc import Iterator
 from contextvars import Context, ContextVar, copy_context
 from types import FrameType
+from typing import Any
 
 from tenuto.session import NO_HINTS, Hints, Session
 
@@ -66,7 +68,7 @@ class Entry:
         self.previous = previous
         self.body = body
         self.process = _Process.number
-        self._maker = _here() if body is not None else None
+        self._maker = _here() if owner is not None else None
         # Shared with the copies that `pinned` makes.
         self._open = [True]
 
@@ -89,7 +91,7 @@ class Entry:
         return pin
 
     def is_made_by(self, here: object) -> bool:
-        """Tell whether that task or thread made it, in the body of a generator."""
+        """Tell whether that task or thread made it."""
         return self._maker == here
 
 
@@ -113,8 +115,16 @@ _NEITHER = Entry(None, None)
 
 
 def newest() -> Entry | None:
-    """Return the open entry that this context has seen last, whoever is in it."""
-    return _first_open(_CURRENT.get())
+    """Return the open entry that this context has seen last, whoever is in it.
+
+    A context that was copied in a scope which has been left since is of work that outlives it:
+    that is in no scope, also where another one around it is still open.
+    """
+    last = _CURRENT.get()
+    if last is None or last.is_open:
+        return last
+    entry = _first_open(last)
+    return entry if entry is None or last.is_made_by(_here()) else _NEITHER
 
 
 def current() -> Entry | None:
@@ -126,6 +136,10 @@ def current() -> Entry | None:
 
 
 def _among(shown: list[Entry]) -> Entry | None:
+    for entry in shown:
+        if entry.body is not None and _has_returned(entry.body):
+            # What a body leaves open is for whoever pulled it, such as a stack's owner.
+            entry.body = None
     for body in bodies_at(inspect.currentframe()):
         for entry in shown:
             if entry.body is body:
@@ -165,10 +179,12 @@ def captured() -> Context:
 def bodies_at(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield the generators' bodies that `frame` runs in, the innermost first.
 
-    Those on the other side of the event loop, and of a body with a context of its own, are
-    others' business.
+    Those below the task, the event loop, or a body with a context of its own, are others'
+    business.
     """
-    while frame is not None and frame.f_code is not _LOOP:
+    # A task that begins eagerly has no event loop between it and its maker.
+    root = _root_of_task()
+    while frame is not None and frame is not root and frame.f_code is not _LOOP:
         caller = frame.f_back
         if frame.f_code.co_flags & _KINDS in _GENERATORS:
             puller = caller.f_globals.get("__name__") if caller is not None else None
@@ -196,10 +212,23 @@ def _run_of(entry: Entry) -> str | None:
     return entry.session.run_id if entry.session is not None else None
 
 
-def _here() -> object:
+def _has_returned(body: FrameType) -> bool:
+    return dis.opname[body.f_code.co_code[body.f_lasti]].startswith("RETURN")
+
+
+def _task() -> asyncio.Task[Any] | None:
     try:
-        task = asyncio.current_task()
+        return asyncio.current_task()
     except RuntimeError:
-        task = None
+        return None
+
+
+def _root_of_task() -> FrameType | None:
+    task = _task()
+    return getattr(task.get_coro(), "cr_frame", None) if task is not None else None
+
+
+def _here() -> object:
+    task = _task()
     # An entry that is kept for long must not keep the task; a dead one is like no other.
     return weakref.ref(task) if task is not None else threading.get_ident()

@@ -29,11 +29,11 @@ _log = logging.getLogger("tenuto")
 
 
 class _OneAtATime:
-    lock = threading.Lock()
+    lock = threading.RLock()
 
     @classmethod
     def renew(cls) -> None:
-        cls.lock = threading.Lock()
+        cls.lock = threading.RLock()
 
 
 # A lock that another thread holds at a fork stays locked in the child.

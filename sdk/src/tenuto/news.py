@@ -3,14 +3,27 @@
 Which tools the answer called and that a session has ended go to the two routes of
 docs/protocol.md, "News after the answer"; to a server that has answered in protocol 1 and
 to no other. Best effort: what a server does not take is dropped and counted.
+
+The standard library sends it: openai's HTTP library logs every request with its URL at INFO,
+and one that is imported in a thread would be half imported where openai looks for it.
 """
 
 from __future__ import annotations
 
+import json
+import ssl
+import time
 from collections import Counter, OrderedDict
 from typing import Any, Literal, NamedTuple
-
-from openai import DefaultHttpxClient
+from urllib.parse import urlencode
+from urllib.request import (
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from tenuto import _wire
 from tenuto.dialects import EndCall
@@ -19,22 +32,30 @@ TURNS_PATH = "/tenuto/turns"
 ENDED_PATH = "/tenuto/sessions/end"
 MAX_BATCH = 256
 _TIMEOUT_S = 2.0
-# A server that refuses this often in a row is told nothing more.
+# A server that refuses this often in a row is told nothing for a while.
 _PATIENCE = 3
+_PAUSE_S = 60.0
 _KEPT_SERVERS = 64
 
 
 class Server(NamedTuple):
     """Where news goes: the root that the API's `/v1` hangs below, and the credential.
 
-    The credential is the one that the client sends to the same origin. `news` is as
-    `Dialect` has it: of a router only a call with the session's own header finds the
-    worker that has the session.
+    The credential is the one of the request that the news is about. `news` is as `Dialect`
+    has it: of a router only a call with the session's own header finds the worker that has
+    the session.
     """
 
     root: str
     authorization: str | None = None
     news: Literal["batch", "session"] | None = "batch"
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """News is for the origin that it is about."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
 
 
 class News:
@@ -49,7 +70,8 @@ class News:
         self._turns: dict[Server, dict[str, dict[str, Any]]] = {}
         self._ended: dict[Server, dict[str, None]] = {}
         self._calls: list[tuple[Server, EndCall]] = []
-        self._refusals: OrderedDict[str, int] = OrderedDict()
+        self._refusals: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._opener: OpenerDirector | None = None
 
     def turn(self, server: Server, said: dict[str, Any]) -> None:
         """Tell what follows a session's turn; of several about one session the last counts."""
@@ -69,52 +91,50 @@ class News:
         turns, self._turns = self._turns, {}
         ended, self._ended = self._ended, {}
         calls, self._calls = self._calls, []
-        if not (turns or ended or calls):
-            return
-        # openai's own HTTP library: another one that is imported here, in a thread, would be
-        # half imported where openai looks for it. For this batch alone: a connection that is
-        # kept would outlive a fork. No redirect: news is for the origin that it is about.
-        with DefaultHttpxClient(timeout=_TIMEOUT_S, follow_redirects=False) as http:
-            for server, said in turns.items():
-                for ids in _batches(list(said), server):
-                    call = EndCall("POST", TURNS_PATH, json=[said[one] for one in ids])
-                    self._post(http, server, call, ids)
-            for server, gone in ended.items():
-                for ids in _batches(list(gone), server):
-                    call = EndCall("POST", ENDED_PATH, json={"sessions": ids})
-                    self._post(http, server, call, ids)
-            for server, call in calls:
-                self._post(http, server, call, [])
+        for server, said in turns.items():
+            for ids in _batches(list(said), server):
+                call = EndCall("POST", TURNS_PATH, json=[said[one] for one in ids])
+                self._post(server, call, ids)
+        for server, gone in ended.items():
+            for ids in _batches(list(gone), server):
+                self._post(server, EndCall("POST", ENDED_PATH, json={"sessions": ids}), ids)
+        for server, call in calls:
+            self._post(server, call, [])
 
-    def _post(self, http: Any, server: Server, call: EndCall, ids: list[str]) -> None:
+    def _post(self, server: Server, call: EndCall, ids: list[str]) -> None:
         items = len(ids) or 1
-        refused = self._refusals.get(server.root, 0)
-        if refused >= _PATIENCE:
+        refused, until_s = self._refusals.get(server.root, (0, 0.0))
+        if refused >= _PATIENCE and time.monotonic() < until_s:
             self.counts["dropped"] += items
             return
         try:
-            status = _request(http, server, call, ids)
+            self._request(server, call, ids)
         except Exception:
-            status = 0
-        if 200 <= status < 300:
-            self._refusals.pop(server.root, None)
-            self.counts["sent"] += items
+            self.counts["failed"] += items
+            self._refusals[server.root] = (refused + 1, time.monotonic() + _PAUSE_S)
+            self._refusals.move_to_end(server.root)
+            if len(self._refusals) > _KEPT_SERVERS:
+                self._refusals.popitem(last=False)
             return
-        self.counts["failed"] += items
-        self._refusals[server.root] = refused + 1
-        self._refusals.move_to_end(server.root)
-        if len(self._refusals) > _KEPT_SERVERS:
-            self._refusals.popitem(last=False)
+        self._refusals.pop(server.root, None)
+        self.counts["sent"] += items
 
-
-def _request(http: Any, server: Server, call: EndCall, ids: list[str]) -> int:
-    headers = {"authorization": server.authorization} if server.authorization else {}
-    if server.news == "session" and ids:
-        headers[_wire.SESSION] = ids[0]
-    answer = http.request(
-        call.method, server.root + call.path, params=call.query, json=call.json, headers=headers
-    )
-    return int(answer.status_code)
+    def _request(self, server: Server, call: EndCall, ids: list[str]) -> None:
+        headers = {"Content-Type": "application/json"}
+        if server.authorization is not None:
+            headers["Authorization"] = server.authorization
+        if server.news == "session" and ids:
+            headers[_wire.SESSION] = ids[0]
+        url = server.root + call.path + (f"?{urlencode(call.query)}" if call.query else "")
+        body = json.dumps(call.json).encode() if call.json is not None else None
+        request = Request(url, body, headers, method=call.method)
+        if self._opener is None:
+            # Made once: a trust store takes longer to read than the news to send.
+            trust = HTTPSHandler(context=ssl.create_default_context())
+            self._opener = build_opener(trust, ProxyHandler({}), _NoRedirect)
+        # A status of 300 or above is an error too.
+        with self._opener.open(request, timeout=_TIMEOUT_S):
+            pass
 
 
 def server_of(

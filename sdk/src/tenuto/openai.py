@@ -63,6 +63,7 @@ def wrap(client: C, *, dialect: Choice | None = None) -> C:
         except TypeError as error:
             raise ConfigError(f"wrap() cannot subclass {base.__name__}: {error}") from error
         _look_past_wrapper(client)
+        client.__dict__.pop("_tenuto_place", None)
     return client
 
 
@@ -97,12 +98,12 @@ def _seams(base: type[Any]) -> dict[str, Any]:
         return marked(self, options, lambda one: base._build_request(self, one, *args, **given))
 
     def read(self: Any, *args: Any, **given: Any) -> Any:
-        sent = _learn_head(given.get("response"))
+        sent = _learn_head(self, given.get("response"))
         value = base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
     async def read_async(self: Any, *args: Any, **given: Any) -> Any:
-        sent = _learn_head(given.get("response"))
+        sent = _learn_head(self, given.get("response"))
         value = await base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
@@ -139,12 +140,12 @@ def _forgoing(request: Callable[..., Any], is_async: bool) -> Callable[..., Any]
     return call_async if is_async else call
 
 
-def _learn_head(response: Any) -> Sent | None:
+def _learn_head(client: Any, response: Any) -> Sent | None:
     """Read an answer's headers for the session that asked; return what was sent, if marked."""
     try:
         sent = sent_with(response.request) if response is not None else None
         if sent is not None:
-            learn_head(sent, response)
+            learn_head(sent, client, response)
         return sent
     except Exception:
         process.pass_over("read the answer of")

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from tenuto.shape import is_list, is_object
 
-# A text prompt is cut into pieces of this many characters, so that two can be compared.
-PIECE_CHARS = 1024
+# A text is cut into pieces of this many characters, and a list of token ids of this many
+# tokens, so that two can be compared.
+PIECE = 1024
 MAX_GROUPS = 48
 # A prompt that continues what the server holds is told apart by what it names there.
 _STATE = ("previous_response_id", "conversation")
@@ -30,6 +31,8 @@ class Prompt(NamedTuple):
         items: the items themselves: instructions, messages or input items, pieces of a text.
         last: the last message or input item, None when the prompt ends in a text.
         stateful: the rest of the prompt is held by the server.
+        text: the text, or the token ids, that the last items are pieces of; None when they
+            are items of their own.
     """
 
     key: int
@@ -37,6 +40,13 @@ class Prompt(NamedTuple):
     items: Sequence[Any]
     last: Any
     stateful: bool
+    text: Any = None
+
+    @property
+    def outline(self) -> Outline:
+        """What is kept of the prompt to compare the next one with."""
+        rest = len(self.text) % PIECE if self.text is not None else 0
+        return Outline(len(self.marks), 1, self.marks, rest)
 
 
 def read_prompt(body: Any) -> Prompt | None:
@@ -64,9 +74,10 @@ def _read_other(body: Mapping[Any, Any]) -> Prompt | None:
     given = body.get("messages", body.get("input", body.get("prompt")))
     if given is None:
         return None
-    last = None
-    if isinstance(given, str):
-        items: list[Any] = _pieces(given)
+    last = text = None
+    if isinstance(given, str) or (is_list(given) and given and type(given[0]) is int):
+        text = given if isinstance(given, str) else tuple(given)
+        items: list[Any] = _pieces(text)
     elif is_list(given):
         items = list(given)
         last = items[-1] if items else None
@@ -78,7 +89,7 @@ def _read_other(body: Mapping[Any, Any]) -> Prompt | None:
     marks = [_mark(item) for item in items]
     state = [_mark(body[name]) for name in _STATE if body.get(name) is not None]
     key = hash((*marks, None, *state)) if state else hash(tuple(marks))
-    return Prompt(key, marks, items, last, bool(state))
+    return Prompt(key, marks, items, last, bool(state), text)
 
 
 def _mark(item: Any) -> int:
@@ -96,10 +107,10 @@ def _frozen(value: Any) -> bytes:
         return repr(value).encode("utf-8", "surrogatepass")
 
 
-def _pieces(text: str) -> list[str]:
-    if len(text) <= PIECE_CHARS:
+def _pieces(text: Any) -> list[Any]:
+    if len(text) <= PIECE:
         return [text]
-    return [text[at : at + PIECE_CHARS] for at in range(0, len(text), PIECE_CHARS)]
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
 def share(prompt: Prompt, items: int) -> float:
@@ -115,11 +126,13 @@ class Outline(NamedTuple):
         items: how many the prompt has.
         step: how many items each number stands for; the last may stand for fewer.
         marks: at most 48 numbers, once `thinned`: 8 bytes each whatever the prompt's length.
+        rest: length of the last item when it is a piece that more may be added to, else 0.
     """
 
     items: int
     step: int
     marks: Sequence[int]
+    rest: int = 0
 
 
 NO_OUTLINE = Outline(0, 1, ())
@@ -127,11 +140,11 @@ NO_OUTLINE = Outline(0, 1, ())
 
 def thinned(outline: Outline) -> Outline:
     """Return an outline in its small form."""
-    count, step, marks = outline
+    items, step, marks, rest = outline
     if step > 1 or isinstance(marks, array):
         return outline
-    step = -(-count // MAX_GROUPS) or 1
-    return Outline(count, step, array("q", _grouped(marks, step)))
+    step = -(-items // MAX_GROUPS) or 1
+    return Outline(items, step, array("q", _grouped(marks, step)), rest)
 
 
 def kept_items(before: Outline, prompt: Prompt) -> int:
@@ -139,23 +152,29 @@ def kept_items(before: Outline, prompt: Prompt) -> int:
 
     Exact where each number stands for one item, and never too high.
     """
-    count, step, marks = before
-    start = prompt.marks[:count]
-    if step > 1:
-        start = _grouped(start, step)
+    items, step, marks, _ = before
     same = 0
-    for one, two in zip(marks, start, strict=False):
+    for one, two in zip(marks, _start(before, prompt), strict=False):
         if one != two:
             return same * step
         same += 1
-    return min(same * step, count, len(prompt.marks))
+    return min(same * step, items, len(prompt.marks))
 
 
 def goes_on(before: Outline, prompt: Prompt) -> bool:
     """Tell whether a prompt starts with all of an earlier one."""
-    count, step, marks = before
-    start = prompt.marks[:count]
-    return (start if step == 1 else _grouped(start, step)) == list(marks)
+    return _start(before, prompt) == list(before.marks)
+
+
+def _start(before: Outline, prompt: Prompt) -> list[int]:
+    """Return a prompt's numbers for as much of it as an earlier one has."""
+    items, step, _, rest = before
+    start = prompt.marks[:items]
+    if rest and prompt.text is not None and len(start) == items:
+        # The earlier one's last piece was not full; more of the text makes another number.
+        at = (items - 1 - (len(prompt.items) - len(_pieces(prompt.text)))) * PIECE
+        start = [*start[:-1], _mark(prompt.text[at : at + rest])]
+    return _grouped(start, step)
 
 
 def _grouped(marks: Sequence[int], step: int) -> list[int]:

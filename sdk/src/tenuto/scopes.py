@@ -133,7 +133,7 @@ class _Turn(Scope):
         # Not the base's: there is no session before it is entered.
         self._hints = hints
         self._ends = False
-        self._entries = []
+        self._entries = {}
 
     def __enter__(self) -> Self:
         call = current_call()

@@ -20,6 +20,7 @@ from tenuto.turn import Next
 
 MAX_SESSIONS = 16_384
 _KEPT_TURNS = 8
+_KEPT_TAILS = 4
 _KEPT_TOKENS = 8
 
 # Scheme, and host with the port where it is not the scheme's own.
@@ -70,28 +71,34 @@ class Opened(NamedTuple):
 
 
 class SessionState:
-    """The mutable half of a session. Thread-safe; holds no loop-bound object."""
+    """The mutable half of a session. Thread-safe; holds no loop-bound object.
+
+    The lock may be taken again by who holds it: the garbage collector runs anywhere, and may
+    end a stream or leave a scope there.
+    """
 
     __slots__ = (
         "__weakref__",
         "_answered",
         "_before",
         "_ended",
+        "_entered",
         "_is_begun",
         "_keys",
         "_lock",
-        "_tail",
+        "_tails",
         "_tokens",
         "_tries",
         "_usage",
         "_visited",
         "_waiting",
         "child_ran",
+        "credential",
         "next_turn",
     )
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.next_turn = 0
         # The last few prompts, and of each its turn's index and further tries in a row.
         self._keys = array("q")
@@ -102,11 +109,25 @@ class SessionState:
         self._usage: Usage | None = None
         self._waiting: Wait | None = None
         self._answered = -1
-        # What was said of a turn at its first try holds for the others.
-        self._tail: tuple[int, str] = (-1, "")
+        # What was said of the last few turns at their first tries holds for the others.
+        self._tails: tuple[tuple[int, str], ...] = ()
+        # A number for the credential of the last request.
+        self.credential: int | None = None
         self.child_ran = False
         self._is_begun = False
         self._ended = False
+        self._entered = 0
+
+    def enter(self) -> None:
+        """Count one entering of a scope of the session."""
+        with self._lock:
+            self._entered += 1
+
+    def leave(self) -> bool:
+        """Count one leaving; return whether no scope of the session is entered any more."""
+        with self._lock:
+            self._entered -= 1
+            return self._entered <= 0
 
     def open_turn(self, prompt: Prompt | None, key: int | None) -> Opened:
         """Count one HTTP try of a prompt.
@@ -147,8 +168,7 @@ class SessionState:
             self.child_ran,
         )
         self._is_begun = True
-        marks = prompt.marks if prompt is not None else ()
-        self._before = Outline(len(marks), 1, marks)
+        self._before = prompt.outline if prompt is not None else NO_OUTLINE
         self._waiting = None
         self.child_ran = False
         self._ended = False
@@ -164,13 +184,12 @@ class SessionState:
 
     def keep_tail(self, n: int, tail: str) -> str:
         """Remember what is said of turn `n`, for its further tries; return it."""
-        self._tail = (n, tail)
+        self._tails = (*self._tails[1 - _KEPT_TAILS :], (n, tail))
         return tail
 
     def tail(self, n: int) -> str:
-        """Return what was said of turn `n` at its first try, "" when it is not the last."""
-        known, tail = self._tail
-        return tail if known == n else ""
+        """Return what was said of turn `n` at its first try, "" when it is long ago."""
+        return next((tail for known, tail in self._tails if known == n), "")
 
     def answered(self, n: int, usage: Usage | None, wait: Wait | None) -> None:
         """Note what the answer of turn `n` said; of late answers the latest turn's counts."""
@@ -178,15 +197,19 @@ class SessionState:
             if n < self._answered:
                 return
             self._answered = n
-            if usage is not None:
-                self._usage = usage
+            self._usage = usage
             # A turn that was opened since has ended the wait.
             if wait is not None and n == self.next_turn - 1:
                 self._waiting = wait
 
     def renew_lock(self) -> None:
         """Go on in a forked child, where the thread that held the lock is not."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the session was said to have finished, and has had no turn since."""
+        return self._ended
 
     def end(self) -> bool:
         """Note that the session has finished; return whether it had turns since the last time."""
@@ -244,7 +267,7 @@ class SessionStore:
         self._forget()
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held: WeakValueDictionary[str, SessionState] = WeakValueDictionary()
         self._recent: OrderedDict[str, SessionState] = OrderedDict()
 

@@ -7,7 +7,7 @@ import hashlib
 import marshal
 import secrets
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from tenuto import _wire, dialects, process, raw_headers
@@ -35,6 +35,7 @@ _REQUEST = raw_headers.name("X-Request-Id")
 _CALL_KEY = "stainless-python-retry-"
 _MAX_DROP = 2
 _HOST = b"host"
+_CREDENTIAL = b"authorization"
 _NO_NAMES: frozenset[bytes] = frozenset()
 
 Build = Callable[[Any], Any]
@@ -82,15 +83,19 @@ def marked(client: Any, options: Any, build: Build) -> Any:
     request = build(options if plan.options is None else plan.options)
     try:
         found = raw_headers.found(request.headers, _names(plan.dialect))
+        plan.session.state.credential = hash(found.pop(_CREDENTIAL, None))
         # The Host header is at hand, and httpx makes it of the URL.
         if found.pop(_HOST, None) != plan.origin[1]:
             request, plan = _rerouted(client, options, request, plan, build)
             found = raw_headers.found(request.headers, _names(plan.dialect))
             found.pop(_HOST, None)
+            found.pop(_CREDENTIAL, None)
         decided = found.keys() | _said(client, options)
         # Where the caller names another session, what we know of ours would mislead.
         if not decided & plan.dialect.identity:
             _mark(client, options, request, plan, decided, build)
+        elif plan.options is not None:
+            request = build(options)
     except Exception:
         process.pass_over("mark")
     return request
@@ -119,10 +124,12 @@ def dialect_at(client: Any, origin: Origin, host: str, session: Session) -> Dial
     )
 
 
-def _plan(client: Any, options: Any, session: Session, hints: Hints) -> Plan:
+def _plan(client: Any, options: Any, session: Session, hints: Hints) -> Plan | None:
     origin, dialect = _place(client, options.url, session)
     if not dialect.body or _said(client, options) & dialect.identity:
         return Plan(session, hints, origin, dialect)
+    if _names_a_session(dialect, options):
+        return None
     attempt = open_try(session, hints, options, _size_of(options), time.monotonic())
     markers = session.markers._replace(affinity=session.token(origin, _wire.AFFINITY))
     text = ""
@@ -141,7 +148,7 @@ def _plan(client: Any, options: Any, session: Session, hints: Hints) -> Plan:
     if extra is None:
         return Plan(session, hints, origin, dialect, attempt)
     patched = options.model_copy(update={"extra_json": extra})
-    return Plan(session, hints, origin, dialect, attempt, patched, tuple(_paths(patch)))
+    return Plan(session, hints, origin, dialect, attempt, patched, tuple(_added(patch, options)))
 
 
 def _mark(  # noqa: PLR0917 - on every call: keywords cost
@@ -182,7 +189,9 @@ def _headers(
     turn = b""
     if attempt is not None and dialect.turn_names:
         said = attempt.text
-        if attempt.attempt == 0 and (ended := process.SERVERS.take_ended(origin, _MAX_DROP)):
+        if attempt.attempt == 0 and (
+            ended := process.SERVERS.take_ended((origin, session.state.credential), _MAX_DROP)
+        ):
             whole = f'{said}, drop="{" ".join(ended)}"'
             said = whole if len(whole) <= _wire.TURN_BYTES else said
         turn = said.encode()
@@ -213,12 +222,25 @@ def _size_of(options: Any) -> int:
         return 0
 
 
-def _paths(patch: dict[str, Any]) -> Iterator[str]:
+def _names_a_session(dialect: Dialect, options: Any) -> bool:
+    """Tell whether the caller's own body names a session: then ours would mislead."""
+    theirs = {**_object(options.json_data), **_object(options.extra_json)}
+    return any(each.path in theirs for each in dialect.body if each.carries == "session")
+
+
+def _added(patch: dict[str, Any], options: Any) -> Iterator[str]:
+    """Yield the paths of a patch that the caller's own body leaves to us."""
+    theirs = {**_object(options.json_data), **_object(options.extra_json)}
     for name, value in patch.items():
         if is_object(value):
-            yield from (f"{name}.{inner}" for inner in value)
-        else:
+            held = _object(theirs.get(name))
+            yield from (f"{name}.{inner}" for inner in value if inner not in held)
+        elif name not in theirs:
             yield name
+
+
+def _object(value: Any) -> Mapping[Any, Any]:
+    return value if is_object(value) else {}
 
 
 def _add_baggage(request: Any, session: Session, origin: Origin, attempt: Try | None) -> None:
@@ -255,7 +277,7 @@ def _speaks_protocol(origin: Origin, session: Session) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _names(dialect: Dialect) -> frozenset[bytes]:
-    names = dialect.sends | {_HOST}
+    names = dialect.sends | {_HOST, _CREDENTIAL}
     return names | {_REQUEST[1]} if dialect.speaks_protocol else names
 
 

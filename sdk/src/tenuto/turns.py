@@ -60,6 +60,8 @@ def open_try(session: Session, hints: Hints, options: Any, size: int, now_s: flo
     body = options.json_data if not options.extra_json else _body(options)
     prompt = read_prompt(body)
     state = session.state
+    if state.is_ended:
+        process.SERVERS.goes_on(session.session_id)
     opened = state.open_turn(prompt, _key(options) if prompt is None else None)
     n, attempt = opened.n, opened.attempt
     if attempt:
@@ -76,7 +78,8 @@ def open_try(session: Session, hints: Hints, options: Any, size: int, now_s: flo
         if hints is not NO_HINTS or session.kind is not None or n == 0:
             said += _declared(session, hints, n)
         tail = state.keep_tail(n, said)
-        process.BACKGROUND.put(_settle, session, opened.waited, opened_by, now_s)
+        if not process.BACKGROUND.put(_settle, session, opened.waited, opened_by, now_s):
+            state.thin()
         if session.parent is not None:
             session.parent.state.child_ran = True
     return Try(min(n, _MAX_INT), min(attempt, 999), tail, hints.ttl, size)

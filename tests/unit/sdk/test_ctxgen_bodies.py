@@ -159,7 +159,7 @@ async def test_iterators_that_are_no_generators_are_driven_too() -> None:
     await made.aclose()
     assert await anext(dropped) == run.session_id
     del dropped
-    assert run._entries == []
+    assert run._entries == {}
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -220,6 +220,6 @@ def test_what_a_generator_held_is_free_once_it_is_dropped() -> None:
             tenuto.ctxgen(Bodies().stream())
             assert [ref() for ref in refs] == [None, None]
         assert here() is None
-        assert run._entries == []
+        assert run._entries == {}
     finally:
         gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -155,6 +156,32 @@ async def test_a_scope_in_a_context_manager_is_of_whoever_enters_that() -> None:
     assert seen == [run.session_id, run.agent("own").session_id]
 
 
+def test_what_a_body_leaves_open_when_it_returns_is_of_whoever_pulled_it() -> None:
+    run = tenuto.run()
+    with contextlib.ExitStack() as stack:
+        opened = list(stack.enter_context(scope) for scope in (run, run.agent("a")))
+        assert here() == opened[-1].session_id
+    assert here() is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks begin eagerly from 3.12 on")
+@pytest.mark.anyio
+async def test_a_task_that_a_body_begins_eagerly_is_in_the_scope_that_it_opens() -> None:
+    async def child() -> list[str | None]:
+        async with tenuto.run("child"):
+            before = here()
+            await asyncio.sleep(0)
+            return [before, here()]
+
+    async def body() -> AsyncIterator[Any]:
+        async with tenuto.run():
+            loop = asyncio.get_running_loop()
+            yield await asyncio.eager_task_factory(loop, child())  # type: ignore[attr-defined]
+
+    async with tenuto.run():
+        assert [item async for item in body()] == [[tenuto.run("child").session_id] * 2]
+
+
 @pytest.mark.anyio
 async def test_what_a_body_starts_is_in_its_scope_unless_that_could_be_a_strangers() -> None:
     async def child() -> str | None:
@@ -222,7 +249,7 @@ async def test_a_body_that_ends_elsewhere_leaves_no_one_elses_entering_of_its_sc
         await source.aclose()
         assert here() == agent.session_id
     assert here() is None
-    assert agent._entries == []
+    assert agent._entries == {}
 
 
 def test_scopes_that_overlap_for_ever_keep_no_chain() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenuto.prompt import (
     MAX_GROUPS,
     NO_OUTLINE,
-    PIECE_CHARS,
+    PIECE,
     Outline,
     Prompt,
     goes_on,
@@ -33,7 +33,9 @@ texts = st.fixed_dictionaries({"role": st.sampled_from(["user", "tool"]), "conte
 calls = st.fixed_dictionaries(
     {"role": st.just("assistant"), "content": st.none(), "tool_calls": st.lists(values, max_size=2)}
 )
-messages = st.lists(texts | calls, min_size=1, max_size=12)
+messages = st.lists(texts | calls, min_size=1, max_size=12).map(
+    lambda items: json.loads(json.dumps(items, sort_keys=True))
+)
 FIELDS = ("messages", "input", "prompt")
 
 
@@ -137,11 +139,31 @@ def test_of_a_long_prompt_little_is_kept_and_the_answer_is_never_too_high(
     assert min(changed, count) - small.step < same <= min(changed, count)
 
 
-@given(st.text(min_size=1, max_size=40), st.text(max_size=40))
-def test_a_text_prompt_that_goes_on_keeps_its_whole_pieces(one: str, more: str) -> None:
-    start = one * 200
-    before, after = read_prompt({"prompt": start}), read_prompt({"prompt": start + more})
-    assert before is not None
-    assert after is not None
-    kept = kept_items(Outline(len(before.marks), 1, before.marks), after)
-    assert kept >= len(start) // PIECE_CHARS
+texts_that_grow = st.tuples(st.text(min_size=1, max_size=40), st.integers(1, 200)).map(
+    lambda given: given[0] * given[1]
+)
+ids_that_grow = st.tuples(st.lists(st.integers(0, 9), min_size=1), st.integers(1, 900)).map(
+    lambda given: given[0] * given[1]
+)
+
+
+@given(st.one_of(st.tuples(*[texts_that_grow] * 2), st.tuples(*[ids_that_grow] * 2)))
+def test_a_text_and_token_ids_that_go_on_are_seen_to(given_parts: tuple[Any, Any]) -> None:
+    start, more = given_parts
+    for body in ({"prompt": start}, {"input": start, "instructions": "Be brief." * 200}):
+        before = read_prompt(body)
+        assert before is not None
+        longer = {**body, **{name: start + more for name in ("prompt", "input") if name in body}}
+        other = {**body, **{name: more + start for name in ("prompt", "input") if name in body}}
+        for outline in (before.outline, thinned(before.outline)):
+            after, apart = read_prompt(longer), read_prompt(other)
+            assert after is not None
+            assert apart is not None
+            assert goes_on(outline, after)
+            assert goes_on(outline, apart) == ((more + start)[: len(start)] == start)
+
+
+def test_a_text_is_cut_into_pieces() -> None:
+    prompt = read_prompt({"prompt": "x" * (2 * PIECE + 1)})
+    assert prompt is not None
+    assert [len(item) for item in prompt.items] == [PIECE, PIECE, 1]

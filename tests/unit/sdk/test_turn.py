@@ -64,7 +64,11 @@ def items(*given: Any, **more: Any) -> dict[str, Any]:
 
 CASES: dict[str, tuple[list[dict[str, Any]], list[str | None]]] = {
     "a tool's result, then words": (
-        [chat(SYSTEM, USER), chat(SYSTEM, USER, calling("ls"), TOOL), chat(SYSTEM, USER, SAID, USER)],
+        [
+            chat(SYSTEM, USER),
+            chat(SYSTEM, USER, calling("ls"), TOOL),
+            chat(SYSTEM, USER, SAID, USER),
+        ],
         ["start", "tool", "user"],
     ),
     "a function's result in the old form": (

@@ -27,7 +27,7 @@ class Routes:
     def __init__(self, urls: Sequence[str], cooldown_s: float) -> None:
         self.urls = tuple(urls)
         self._cooldown_s = cooldown_s
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._down_until_s: dict[str, float] = {}
 
     def order(self, now_s: float) -> list[str]:

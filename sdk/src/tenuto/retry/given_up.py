@@ -36,7 +36,7 @@ class GivenUp:
     """The calls given up in the last minute. Bounded, thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._until_s: OrderedDict[int, float] = OrderedDict()
 
     def __bool__(self) -> bool:
