@@ -11,7 +11,7 @@ ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm \
-	check bench bench-vllm clean
+	check bench bench-identity bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
@@ -24,7 +24,7 @@ help:
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
-	@echo "make bench / make bench-vllm      print the numbers in docs as JSON"
+	@echo "make bench / bench-identity / bench-vllm   print the numbers in docs as JSON"
 
 CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "tenuto needs Python 3.11 or later with venv; name one: make PYTHON=python3.12"; exit 1; }
@@ -114,6 +114,9 @@ demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.overhead
+
+bench-identity: $(VENV)/ready
+	$(BIN)/python -m benchmarks.identity
 
 bench-vllm: $(VLLM)/ready
 	$(VLLM)/bin/python -m benchmarks.vllm_sessions

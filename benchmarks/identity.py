@@ -31,6 +31,7 @@ from tenuto import process
 SESSIONS = 1000
 THREADS = 64
 TURNS = 43
+MEASURED = 100
 ANSWER = json.dumps(
     {
         "id": "c",
@@ -131,32 +132,28 @@ def in_threads(calls: int, server: Server) -> dict[str, Any]:
 
 
 def per_session() -> float:
-    """Return the bytes that one live session takes, after 43 turns of a growing prompt."""
+    """Return the bytes that one live session takes, after a prompt that grew to 72 messages."""
     answered = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=HEADERS, content=ANSWER))
     http = httpx2.Client(transport=answered)
     client = tenuto.wrap(openai.OpenAI(api_key="k", base_url=URL, http_client=http))
-    # The first sessions also fill what is shared by all.
-    live: list[Any] = []
-    taken: list[int] = []
     with tenuto.run() as run:
-        for start, count in ((0, 50), (50, 200)):
+        # The first sessions also fill what is shared by all.
+        for count in (30, MEASURED):
             gc.collect()
             tracemalloc.start()
-            for i in range(start, start + count):
-                agent = run.agent("worker", instance=i)
-                live.append(agent)
-                messages: list[Any] = []
-                for turn in range(TURNS):
-                    messages.append({"role": "user", "content": f"{i} {turn}"})
-                    with agent:
-                        client.chat.completions.create(model="m", messages=messages)
-                    messages.append({"role": "assistant", "content": "x"})
+            for i in range(count):
+                for turn in range(1, 10):
+                    said = [{"role": "user", "content": f"{i} {m}"} for m in range(8 * turn)]
+                    with run.agent(f"worker {count}", instance=i):
+                        client.chat.completions.create(model="m", messages=said)
             process.BACKGROUND.flush(5)
-            del messages
             gc.collect()
-            taken.append(tracemalloc.get_traced_memory()[0])
+            ours = tracemalloc.take_snapshot().filter_traces(
+                [tracemalloc.Filter(inclusive=True, filename_pattern="*tenuto*")]
+            )
+            taken = sum(trace.size for trace in ours.traces)
             tracemalloc.stop()
-    return round(taken[1] / 200, 1)
+    return round(taken / MEASURED, 1)
 
 
 def main() -> None:

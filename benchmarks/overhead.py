@@ -22,8 +22,10 @@ from typing import Any
 
 import httpx2
 import openai
+from openai._models import FinalRequestOptions
 
 import tenuto
+import tenuto.openai
 from benchmarks.machine import machine
 from tenuto import _wire as client_wire
 from tenuto_vllm import TurnMiddleware
@@ -37,6 +39,10 @@ SMALL = [{"role": "user", "content": "hello"}]
 PROMPT_4_KB = [
     {"role": role, "content": "x" * 400} for role in ("system", *("user", "assistant") * 4, "user")
 ]
+
+
+ONE_4_KB = [{"role": "user", "content": "x" * 4000}]
+PROMPT_600_KB = [{"role": "user", "content": "x" * 2000} for _ in range(300)]
 
 
 class Pairs:
@@ -124,6 +130,72 @@ def stamping(messages: list[dict[str, str]], rounds: int, *, is_async: bool) -> 
                 with run.agent("planner", instance=session):
                     costs.measure(call(bare), call(ours), TURNS)
     return costs.medians()
+
+
+def marking(start: list[dict[str, str]], more: str, rounds: int) -> dict[str, float]:
+    """Time what marking adds inside a call, and reading its answer, microseconds.
+
+    Args:
+        start: the first prompt of each session.
+        more: what each further turn's message says; the prompt grows by it.
+        rounds: calls measured; openai's own work lies between them, as in a program.
+    """
+    costs: dict[str, list[float]] = {"marking_us": [], "back_to_back_us": [], "reading_us": []}
+
+    def timed_marked(client: Any, options: Any, build: Callable[[Any], Any]) -> Any:
+        inner_ns = 0
+
+        def timed_build(one: Any) -> Any:
+            nonlocal inner_ns
+            started = time.perf_counter_ns()
+            try:
+                return build(one)
+            finally:
+                inner_ns += time.perf_counter_ns() - started
+
+        started = time.perf_counter_ns()
+        request = marked(client, options, timed_build)
+        costs["marking_us"].append((time.perf_counter_ns() - started - inner_ns) / 1000)
+        return request
+
+    def timed_learned(*args: Any) -> Any:
+        started = time.perf_counter_ns()
+        value = learned(*args)
+        costs["reading_us"].append((time.perf_counter_ns() - started) / 1000)
+        return value
+
+    marked, learned = tenuto.openai.marked, tenuto.openai._learned
+    tenuto.openai.marked, tenuto.openai._learned = timed_marked, timed_learned
+    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+    headers = {"X-Agent-Affinity": "0123456789abcdef.1", "Content-Type": "application/json"}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, json=answer))
+    http = httpx2.Client(transport=transport)
+    client = openai.OpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", http_client=http)
+    tenuto.wrap(client)
+    options = FinalRequestOptions.construct(method="post", url="/chat/completions", headers={})
+    request = client._build_request(options)
+    bare = list(request.headers.raw)
+    try:
+        with tenuto.run() as run:
+            for session in range(max(1, rounds // TURNS)):
+                messages = list(start)
+                with run.agent("planner", instance=session):
+                    for _ in range(min(rounds, TURNS)):
+                        client.chat.completions.create(model="m", messages=messages)
+                        messages = [*messages, {"role": "user", "content": more}]
+                # And with nothing in between.
+                messages = list(start)
+                with run.agent("checker", instance=session):
+                    for _ in range(min(rounds, TURNS)):
+                        options.json_data = {"messages": messages, "model": "m"}
+                        request.headers = httpx2.Headers(bare)
+                        started = time.perf_counter_ns()
+                        marked(client, options, lambda _: request)
+                        costs["back_to_back_us"].append((time.perf_counter_ns() - started) / 1000)
+                        messages = [*messages, {"role": "user", "content": more}]
+    finally:
+        tenuto.openai.marked, tenuto.openai._learned = marked, learned
+    return {name: round(statistics.median(cost), 2) for name, cost in costs.items()}
 
 
 def finish(waiting: Any) -> None:
@@ -226,6 +298,8 @@ def main() -> None:
                 "stamping_small_prompt": stamping(SMALL, rounds, is_async=False),
                 "stamping_small_prompt_async": stamping(SMALL, rounds, is_async=True),
                 "stamping_4_kb_prompt": stamping(PROMPT_4_KB, rounds, is_async=False),
+                "marking_4_kb_prompt": marking(ONE_4_KB, "x", rounds),
+                "marking_600_kb_prompt": marking(PROMPT_600_KB, "x" * 2000, 43),
                 "middleware_home_2_ranks": middleware(7, 2, rounds),
                 "middleware_first_turn_64_ranks": middleware(0, 64, rounds),
                 "picking_at_64_ranks": picking(64, rounds),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -26,11 +27,14 @@ _RAW = (LegacyAPIResponse, BaseAPIResponse)
 def learn_head(sent: Sent, client: Any, response: Any) -> None:
     """Keep what an answer's headers give the session for its next call to the same origin."""
     origin = origin_of(response.url)
+    if origin == sent.origin:
+        # The client's own, which all its sessions keep.
+        origin = sent.origin
     state = sent.session.state
     given = heard(sent.dialect, lambda lower: raw_headers.value(response.headers, lower))
     for name, value in given:
         if state.token(origin, name) != value:
-            state.keep_token(origin, value, name)
+            state.keep_token(origin, sys.intern(value), name)
     if sent.dialect.end:
         state.visit(origin)
     elif process.SERVERS.speaks_protocol(origin):

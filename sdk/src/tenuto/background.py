@@ -74,18 +74,22 @@ class Background:
 
     def _run(self, waiting: SimpleQueue[Work]) -> None:
         while True:
-            batch = [waiting.get()]
-            # What comes within the next moment goes into the same batch, and no more: under
-            # load there is always more.
-            time.sleep(0 if batch[0][0] is _mark_end else _BATCH_S)
-            batch += [waiting.get() for _ in range(waiting.qsize())]
-            ended = [args[0] for work, args in batch if work is _mark_end]
-            for work, args in batch:
-                if work is not _mark_end:
-                    _safely(work, *args)
-            _safely(self._after_batch)
-            for done in ended:
-                done.set()
+            # In a call of its own: what it holds is not kept until there is more to do.
+            self._work_off(waiting)
+
+    def _work_off(self, waiting: SimpleQueue[Work]) -> None:
+        first = waiting.get()
+        # What comes within the next moment goes into the same batch, and no more: under load
+        # there is always more.
+        time.sleep(0 if first[0] is _mark_end else _BATCH_S)
+        batch = [first, *(waiting.get() for _ in range(waiting.qsize()))]
+        for work, args in batch:
+            if work is not _mark_end:
+                _safely(work, *args)
+        _safely(self._after_batch)
+        for work, args in batch:
+            if work is _mark_end:
+                args[0].set()
 
 
 def _mark_end(_: threading.Event) -> None:

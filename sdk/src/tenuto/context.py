@@ -146,6 +146,9 @@ class Scope:
         was_open = entry.is_open
         entry.close()
         self._entries.pop(entry, None)
+        if not self._entries:
+            # One that has been larger stays so.
+            self._entries = {}
         if entry.session is None or not was_open:
             return
         is_last = entry.session.state.leave()

@@ -18,6 +18,7 @@ from tenuto.shape import is_list, is_object
 # tokens, so that two can be compared.
 PIECE = 1024
 MAX_GROUPS = 48
+_32_BITS = 0xFFFF_FFFF
 # A prompt that continues what the server holds is told apart by what it names there.
 _STATE = ("previous_response_id", "conversation")
 
@@ -125,7 +126,7 @@ class Outline(NamedTuple):
     Attributes:
         items: how many the prompt has.
         step: how many items each number stands for; the last may stand for fewer.
-        marks: at most 48 numbers, once `thinned`: 8 bytes each whatever the prompt's length.
+        marks: once `thinned`, at most 48 numbers of 32 bits, whatever the prompt's length.
         rest: length of the last item when it is a piece that more may be added to, else 0.
     """
 
@@ -135,7 +136,7 @@ class Outline(NamedTuple):
     rest: int = 0
 
 
-NO_OUTLINE = Outline(0, 1, ())
+NO_OUTLINE = Outline(0, 1, [])
 
 
 def thinned(outline: Outline) -> Outline:
@@ -144,7 +145,7 @@ def thinned(outline: Outline) -> Outline:
     if step > 1 or isinstance(marks, array):
         return outline
     step = -(-items // MAX_GROUPS) or 1
-    return Outline(items, step, array("q", _grouped(marks, step)), rest)
+    return Outline(items, step, array("I", [m & _32_BITS for m in _grouped(marks, step)]), rest)
 
 
 def kept_items(before: Outline, prompt: Prompt) -> int:
@@ -155,7 +156,7 @@ def kept_items(before: Outline, prompt: Prompt) -> int:
     items, step, marks, _ = before
     same = 0
     for one, two in zip(marks, _start(before, prompt), strict=False):
-        if one != two:
+        if (one ^ two) & _32_BITS:
             return same * step
         same += 1
     return min(same * step, items, len(prompt.marks))
@@ -163,7 +164,10 @@ def kept_items(before: Outline, prompt: Prompt) -> int:
 
 def goes_on(before: Outline, prompt: Prompt) -> bool:
     """Tell whether a prompt starts with all of an earlier one."""
-    return _start(before, prompt) == list(before.marks)
+    start = _start(before, prompt)
+    if isinstance(before.marks, array):
+        return array("I", [mark & _32_BITS for mark in start]) == before.marks
+    return start == before.marks
 
 
 def _start(before: Outline, prompt: Prompt) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from tenuto import _wire
 from tenuto.errors import ConfigError
 from tenuto.expect import Expectation
+from tenuto.raw_headers import Raw
 from tenuto.sessions import Origin, SessionState
 from tenuto.turn import Kind, Phase
 
@@ -51,8 +52,10 @@ class Session:
     fork: Fork = "fresh"
     kind: Kind | None = None
     is_resumable: bool = False
-    # What dialects make of the ids, by the dialect's name.
-    encoded: dict[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    # What dialects make of the ids: (dialect's name, headers).
+    encoded: list[tuple[str, tuple[Raw, ...]]] = field(
+        default_factory=list[tuple[str, "tuple[Raw, ...]"]], repr=False, compare=False
+    )
 
     @property
     def markers(self) -> _wire.Markers:

@@ -8,10 +8,10 @@ only checkpoints are kept (`tenuto.prompt`).
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from array import array
-from collections import OrderedDict
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,7 +20,7 @@ from tenuto.turn import Next
 
 MAX_SESSIONS = 16_384
 _KEPT_TURNS = 8
-_KEPT_TAILS = 4
+_KEPT_TAILS = 2
 _KEPT_TOKENS = 8
 
 # Scheme, and host with the port where it is not the scheme's own.
@@ -70,12 +70,22 @@ class Opened(NamedTuple):
     child_ran: bool = False
 
 
-class SessionState:
-    """The mutable half of a session. Thread-safe; holds no loop-bound object.
+class _Locks:
+    """A few for all sessions, which would take more memory with one each.
 
-    The lock may be taken again by who holds it: the garbage collector runs anywhere, and may
-    end a stream or leave a scope there.
+    They may be taken again by who holds them: the garbage collector runs anywhere, and may end
+    a stream or leave a scope there.
     """
+
+    all = itertools.cycle([threading.RLock() for _ in range(64)])
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.all = itertools.cycle([threading.RLock() for _ in range(64)])
+
+
+class SessionState:
+    """The mutable half of a session. Thread-safe; holds no loop-bound object."""
 
     __slots__ = (
         "__weakref__",
@@ -98,11 +108,11 @@ class SessionState:
     )
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = next(_Locks.all)
         self.next_turn = 0
         # The last few prompts, and of each its turn's index and further tries in a row.
         self._keys = array("q")
-        self._tries = array("q")
+        self._tries = array("I")
         self._before = NO_OUTLINE
         self._tokens: tuple[tuple[Origin, str, str], ...] = ()
         self._visited: tuple[Origin, ...] = ()
@@ -204,7 +214,7 @@ class SessionState:
 
     def renew_lock(self) -> None:
         """Go on in a forked child, where the thread that held the lock is not."""
-        self._lock = threading.RLock()
+        self._lock = next(_Locks.all)
 
     @property
     def is_ended(self) -> bool:
@@ -262,6 +272,7 @@ class SessionStore:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
+        _Locks.renew()
         for state in list(self._held.values()):
             state.renew_lock()
         self._forget()
@@ -269,7 +280,7 @@ class SessionStore:
     def _forget(self) -> None:
         self._lock = threading.RLock()
         self._held: WeakValueDictionary[str, SessionState] = WeakValueDictionary()
-        self._recent: OrderedDict[str, SessionState] = OrderedDict()
+        self._recent: dict[str, SessionState] = {}
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -280,10 +291,11 @@ class SessionStore:
             state = self._held.get(session_id)
             if state is None:
                 state = self._held[session_id] = SessionState()
+            # The last is at the end, the first to go at the start.
+            self._recent.pop(session_id, None)
             self._recent[session_id] = state
-            self._recent.move_to_end(session_id)
             if len(self._recent) > self._limit:
-                self._recent.popitem(last=False)
+                del self._recent[next(iter(self._recent))]
             return state
 
     def known(self, session_id: str) -> SessionState | None:

@@ -182,10 +182,14 @@ def _mark(  # noqa: PLR0917 - on every call: keywords cost
 def _headers(
     session: Session, hints: Hints, origin: Origin, dialect: Dialect, attempt: Try | None
 ) -> list[Raw]:
-    known = session.encoded.get(dialect.name)
-    if known is None:
-        known = session.encoded[dialect.name] = fixed(dialect, session.markers)
-    markers = [*known]
+    for name, known in session.encoded:
+        if name == dialect.name:
+            markers = [*known]
+            break
+    else:
+        made = fixed(dialect, session.markers)
+        session.encoded.append((dialect.name, made))
+        markers = [*made]
     turn = b""
     if attempt is not None and dialect.turn_names:
         said = attempt.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -32,10 +33,18 @@ def fixed(dialect: Dialect, markers: _wire.Markers) -> tuple[Raw, ...]:
         for name, marker in dialect.carries
         if marker in values and _wire.is_id(values[marker])
     ]
-    return tuple(
-        (name.encode(), name.lower().encode(), value.encode())
-        for name, value in (*carried, *dialect.says)
-    )
+    # A session keeps them, so that what many have alike is there once.
+    return tuple((*_name(name), _value(value)) for name, value in (*carried, *dialect.says))
+
+
+@functools.lru_cache(maxsize=1024)
+def _name(name: str) -> tuple[bytes, bytes]:
+    return name.encode(), name.lower().encode()
+
+
+@functools.lru_cache(maxsize=1024)
+def _value(value: str) -> bytes:
+    return value.encode()
 
 
 def varying(
