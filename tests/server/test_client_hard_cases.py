@@ -235,4 +235,27 @@ def test_headers_and_diagnose_take_a_clients_own_url_and_refuse_what_is_none() -
         assert set(tenuto.headers()) == {"X-Session-ID", "X-Session-Affinity"}
         with pytest.raises(tenuto.ConfigError):
             tenuto.headers("http://[::1")
+        with pytest.raises(tenuto.ConfigError, match="indices"):
+            tenuto.turn(at=3)  # type: ignore[arg-type]
         assert tenuto.diagnose(object()).problems
+
+
+def test_diagnose_lists_what_is_sent_and_nothing_when_nothing_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorder = Recorder()
+    with serving(recorder) as url, client_of(url) as client, tenuto.run() as run:
+        with run.agent("planner"):
+            told = tenuto.diagnose(client).headers
+            client.chat.completions.create(model="m", messages=[USER])
+            monkeypatch.setenv("TENUTO_DISABLED", "1")
+            process.settings.cache_clear()
+            try:
+                disabled = tenuto.diagnose(client)
+            finally:
+                monkeypatch.undo()
+                process.settings.cache_clear()
+    sent = {*recorder.arrived[0].markers, "x-request-id"}
+    assert {name.lower() for name in told} == sent
+    assert disabled.headers == {}
+    assert str(disabled).startswith("problem   TENUTO_DISABLED")

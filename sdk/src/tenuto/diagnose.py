@@ -95,14 +95,15 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """Return it as lines for a terminal."""
-        lines = [f"session   {self.session or 'none: the call is outside every run'}"]
+        lines = [f"problem   {problem}" for problem in self.problems]
+        lines.append(f"session   {self.session or 'none: the call is outside every run'}")
         lines.append(f"dialect   {self.dialect}, by {self.chosen_by}")
         lines += [f"header    {k}: {v}   ({why})" for k, (v, why) in self.headers.items()]
         lines += [f"body      {name}   ({why})" for name, why in self.body.items()]
         lines += [f"setting   {name} = {value!r}" for name, value in self.settings.items()]
         for title, counts in (("passed", self.passed_over), ("news", self.news)):
             lines += [f"{title:<10}{what}: {count}" for what, count in counts.items()]
-        return "\n".join([*lines, *(f"problem   {problem}" for problem in self.problems)])
+        return "\n".join(lines)
 
 
 def diagnose(
@@ -136,21 +137,25 @@ def diagnose(
     origin, host = _place(base_url)
     chosen, chosen_by = _chosen(dialect, origin, host, session)
     said: dict[str, tuple[str, str]] = {}
-    if session is not None:
+    if session is not None and not settings.disabled:
         carried = dict(chosen.carries)
         for name, _, value in dialects.fixed(chosen, session.markers):
             said[name.decode()] = (value.decode(), carried.get(name.decode(), "dialect"))
         for name, _ in chosen.turn_names:
             said[name.decode()] = (f"n={session.state.next_turn}, …", "turn")
+        if chosen.speaks_protocol:
+            said["X-Request-Id"] = ("…", "one for each call")
         for name, _, value in dialects.echoes(chosen, lambda answer: session.token(origin, answer)):
             said[name.decode()] = (value.decode(), "the last answer of this origin")
     refused = process.forgone(chosen.name)
+    is_marked = session is not None and not settings.disabled
+    body = {one.path: one.carries for one in chosen.body if is_marked and one.path not in refused}
     return Diagnosis(
         current(),
         chosen.name,
         chosen_by,
         said,
-        {each.path: each.carries for each in chosen.body if each.path not in refused},
+        body,
         {
             "TENUTO_DISABLED": settings.disabled,
             "TENUTO_DIALECT": settings.dialect,

@@ -165,4 +165,6 @@ def turn(
     Raises:
         ConfigError: a value is outside its limits; the message names them.
     """
+    if not isinstance(at, Sequence) or isinstance(at, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"at is up to 4 message indices, such as (0, -2), got {at!r}")
     return _Turn(checked(Hints(phase, expect, ttl, prio, tuple(at))))

@@ -95,7 +95,9 @@ def checked(hints: Hints) -> Hints:
         limits = f"phase in {sorted(_wire.PHASES)}, ttl >= 0 s, prio -8 to 8, at most 4 indices"
         raise ConfigError(f"{', '.join(dropped)} cannot be sent; the limits are {limits}")
     if hints.expect is not None and not isinstance(hints.expect, Expectation):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"expect is made by tenuto.tool(...), got {hints.expect!r}")
+        raise ConfigError(
+            f"expect is made by tenuto.tool(...) or tenuto.Expectation(...), got {hints.expect!r}"
+        )
     return NO_HINTS if hints == NO_HINTS else hints
 
 

@@ -14,6 +14,7 @@ from tenuto.conformance import Report, Request, run
 from tenuto.conformance.table import table
 from tenuto.errors import ConfigError
 
+_JUDGED = frozenset({"pass", "fail", "not seen", "not expressible"})
 _FAILED = 1
 _UNUSABLE = 2
 _OUTPUT_LINES = 40
@@ -50,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(report, width=width, colour=is_terminal and "NO_COLOR" not in os.environ))
     if not report.runs[0].calls:
         print("tenuto conformance: the command called no model at the server", file=sys.stderr)
+        return _UNUSABLE
+    if not any(result.status in _JUDGED for result in report):
+        print("tenuto conformance: requests tell nothing of what is in --only", file=sys.stderr)
         return _UNUSABLE
     return _FAILED if report.failed or (options.strict and report.not_seen) else 0
 
