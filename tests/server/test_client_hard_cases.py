@@ -196,9 +196,10 @@ def test_a_server_behind_a_transport_of_the_programs_own_is_told_nothing() -> No
 def test_news_shows_no_id_in_any_log(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(chat_answer("tool_calls", tools=True))
     caplog.set_level("INFO")
-    with serving(server) as url, client_of(url) as client, tenuto.run() as run:
-        client.chat.completions.create(model="m", messages=[USER])
-    assert process.BACKGROUND.flush(5)
+    with serving(server) as url:
+        with client_of(url) as client, tenuto.run() as run:
+            client.chat.completions.create(model="m", messages=[USER])
+        assert process.BACKGROUND.flush(5)
     assert server.news
     assert run.session_id not in caplog.text
 
