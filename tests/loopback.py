@@ -18,7 +18,7 @@ except ImportError:
     # openai before 3 is built on httpx.
     import httpx as openai_http  # type: ignore[no-redef]
 
-__all__ = ["Arrived", "Recorder", "eventually", "openai_http", "serving"]
+__all__ = ["Arrived", "Recorder", "eventually", "openai_http", "read_body", "serving"]
 
 CHAT: dict[str, Any] = {
     "id": "c",
@@ -93,6 +93,15 @@ class Arrived:
         return dict(part.split("=", 1) for part in said.split(", ") if part)
 
 
+async def read_body(receive: Any) -> bytes:
+    """Return the body of one ASGI request."""
+    raw, more = b"", True
+    while more:
+        message = await receive()
+        raw, more = raw + message.get("body", b""), message.get("more_body", False)
+    return raw
+
+
 OURS = (
     "x-session-id",
     "x-session-affinity",
@@ -117,10 +126,7 @@ class Recorder:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        raw, more = b"", True
-        while more:
-            message = await receive()
-            raw, more = raw + message.get("body", b""), message.get("more_body", False)
+        raw = await read_body(receive)
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }

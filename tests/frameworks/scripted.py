@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.loopback import EMBEDDING, Arrived
+from tests.loopback import EMBEDDING, Arrived, read_body
 
 
 class Call(NamedTuple):
@@ -67,10 +67,7 @@ class Model:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        raw, more = b"", True
-        while more:
-            message = await receive()
-            raw, more = raw + message.get("body", b""), message.get("more_body", False)
+        raw = await read_body(receive)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         asked = Asked(scope["path"], headers, json.loads(raw))
         self.arrived.append(asked)

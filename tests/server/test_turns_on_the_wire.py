@@ -11,7 +11,7 @@ import pytest
 
 import tenuto
 from tenuto import process
-from tests.loopback import CHAT, RESPONSE, Arrived, Recorder, eventually, serving
+from tests.loopback import CHAT, RESPONSE, Arrived, Recorder, eventually, read_body, serving
 
 USER = {"role": "user", "content": "Why do the tests fail?"}
 SERVED = {"X-Agent-Served": "rank=1, home=1, why=first", "X-Agent-Affinity": "abcd1234.1"}
@@ -42,10 +42,7 @@ class Server:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        raw, more = b"", True
-        while more:
-            message = await receive()
-            raw, more = raw + message.get("body", b""), message.get("more_body", False)
+        raw = await read_body(receive)
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         said: list[tuple[bytes, bytes]] = []
         if "/tenuto/" in scope["path"]:
