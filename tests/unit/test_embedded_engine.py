@@ -61,9 +61,9 @@ def test_only_uncached_tokens_take_time_to_prefill():
 
     cold, warm = play(program)
     assert (cold.cached_tokens, cold.text) == (0, "ab")
-    assert cold.first_s - cold.admitted_s == pytest.approx(0.8 + 0.1)
+    assert cold.first_s - cold.admitted_s == pytest.approx(0.8)
     assert warm.cached_tokens == 8
-    assert warm.first_s - warm.admitted_s == pytest.approx(0.1 + 0.1)
+    assert warm.first_s - warm.admitted_s == pytest.approx(0.1)
 
 
 def test_prefill_is_serial_and_decode_is_parallel():
@@ -73,8 +73,8 @@ def test_prefill_is_serial_and_decode_is_parallel():
 
     first, second, third = play(program)
     assert [s.admitted_s for s in (first, second, third)] == pytest.approx([0, 0.8, 1.6])
-    # The second is admitted while the first still decodes, and each decodes for 0.4 s.
-    assert [s.end_s for s in (first, second, third)] == pytest.approx([1.2, 2.0, 2.8])
+    # The second is admitted while the first still decodes, and each decodes for 0.3 s.
+    assert [s.end_s for s in (first, second, third)] == pytest.approx([1.1, 1.9, 2.7])
 
 
 def test_a_request_waits_until_another_gives_its_blocks_back():
@@ -84,7 +84,7 @@ def test_a_request_waits_until_another_gives_its_blocks_back():
         )
 
     big, waiting = play(program)
-    assert big.end_s == pytest.approx(2.9)
+    assert big.end_s == pytest.approx(2.8)
     assert waiting.admitted_s == pytest.approx(big.end_s)
 
 
@@ -209,8 +209,9 @@ def test_a_request_that_just_fits_runs():
 
 def test_pieces_need_admission():
     async def program(engine, clock):
-        with closing(engine.submit([1], "a")) as generation, pytest.raises(RuntimeError):
-            await anext(aiter(generation.pieces()))
+        with closing(engine.submit([1] * 8, "a", 0)), closing(engine.submit([2], "a", 0)) as second:
+            with pytest.raises(RuntimeError):
+                await anext(aiter(second.pieces()))
 
     play(program)
 
@@ -225,10 +226,10 @@ def test_a_reset_forgets_prefixes():
 
 
 @given(st.integers(0, 5000), st.floats(0.1, 1e6))
-def test_pieces_cover_the_output_and_none_is_shorter_than_two_milliseconds(tokens, rate):
+def test_pieces_cover_the_output_and_none_but_the_first_is_shorter_than_2_ms(tokens, rate):
     sizes = piece_sizes(tokens, rate)
     assert sum(sizes) == tokens
-    assert len(sizes) <= 1 or min(sizes) / rate >= 0.002
+    assert len(sizes) <= 2 or min(sizes[1:]) / rate >= 0.002
 
 
 def test_infinite_speeds_take_no_time():

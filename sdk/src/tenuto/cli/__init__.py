@@ -21,7 +21,11 @@ class _Command(NamedTuple):
 # A module's `main` takes the arguments after the subcommand and returns the exit status.
 _COMMANDS = {
     "conformance": _Command("check what an agent program sends", "tenuto.cli.conformance"),
-    "trace": _Command("convert and scale recorded traces", "tenuto.trace.__main__"),
+    "trace": _Command("look at, convert and record traces", "tenuto.cli.trace"),
+    "replay": _Command("play traces against servers", "tenuto.cli.replay"),
+    "simulate": _Command("play traces on a virtual clock, in many set-ups", "tenuto.cli.simulate"),
+    "fit": _Command("fit the simulator's latency to measured turns", "tenuto.cli.fit"),
+    "compare": _Command("say what moved between runs of one trace", "tenuto.cli.compare"),
 }
 
 
@@ -39,7 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tenuto: no command {name!r}\n\n{_help()}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        return importlib.import_module(_COMMANDS[name].module).main(given[1:])
+        module = importlib.import_module(_COMMANDS[name].module)
+    except ImportError as error:
+        print(f"tenuto {name}: {error}; pip install 'tenuto[tools]'", file=sys.stderr)
+        return 1
+    try:
+        return module.main(given[1:])
     except ConfigError as error:
         print(f"tenuto {name}: {error}", file=sys.stderr)
         return USAGE_ERROR

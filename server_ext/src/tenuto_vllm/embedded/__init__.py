@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 try:
+    import numpy as _numpy
     import starlette as _starlette
     import uvicorn as _uvicorn
 except ModuleNotFoundError as error:
@@ -14,6 +15,7 @@ from tenuto_vllm.embedded.app import create_app
 from tenuto_vllm.embedded.clock import Clock, RealClock, VirtualClock
 from tenuto_vllm.embedded.engine import Engine, Generation
 from tenuto_vllm.embedded.errors import RequestError
+from tenuto_vllm.embedded.latency import Latency
 from tenuto_vllm.embedded.server import serve
 from tenuto_vllm.embedded.settings import EngineSettings
 
@@ -22,10 +24,11 @@ __all__ = [
     "Engine",
     "EngineSettings",
     "Generation",
+    "Latency",
     "RealClock",
     "RequestError",
     "VirtualClock",
     "create_app",
     "serve",
 ]
-del _starlette, _uvicorn
+del _numpy, _starlette, _uvicorn

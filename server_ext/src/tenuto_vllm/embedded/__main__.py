@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenuto_vllm.embedded import EngineSettings, create_app
+from tenuto_vllm.embedded.latency import Latency
+from tenuto_vllm.embedded.placements import PLACEMENTS
 from tenuto_vllm.embedded.server import run
+from tenuto_vllm.retention import RETENTIONS
 
 _EPILOG = """\
 One UTF-8 byte is one token. Answers are words that follow from the prompt, or the smallest
@@ -38,9 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             max_model_len=given.max_model_len,
             prefill_tokens_per_s=given.prefill_tokens_per_s,
             decode_tokens_per_s=given.decode_tokens_per_s,
+            latency=Latency.from_file(given.latency) if given.latency else None,
+            placement=given.placement,
+            retention=given.retention,
             served_model_name=given.served_model_name,
         )
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(str(error))
     try:
         run(create_app(settings, given.middleware), given.host, given.port)
@@ -82,6 +88,23 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(name, type=int, default=default, metavar="N", help=text)
     for name, default, text in speeds:
         parser.add_argument(name, type=float, default=default, metavar="RATE", help=text)
+    parser.add_argument(
+        "--latency",
+        metavar="FILE",
+        help="latency model of `tenuto fit`, instead of the two speeds",
+    )
+    parser.add_argument(
+        "--placement",
+        choices=tuple(PLACEMENTS),
+        default=defaults.placement,
+        help="where requests go that name no rank; those by session read X-Session-ID",
+    )
+    parser.add_argument(
+        "--retention",
+        choices=tuple(RETENTIONS),
+        default=defaults.retention,
+        help="whose cached blocks are evicted first",
+    )
     parser.add_argument(
         "--served-model-name",
         default=defaults.served_model_name,

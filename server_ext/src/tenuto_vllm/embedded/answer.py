@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tenuto_vllm import _wire
 from tenuto_vllm.embedded.ask import Ask, Reply
 from tenuto_vllm.embedded.engine import Engine, Generation
 from tenuto_vllm.embedded.errors import RequestError, error_body
@@ -70,7 +71,13 @@ class GenerationRoute:
         request = Request(scope, receive)
         try:
             ask = self._read(await request.body())
-            generation = self._engine.submit(ask.prompt, ask.output, _named_rank(request))
+            generation = self._engine.submit(
+                ask.prompt,
+                ask.output,
+                _named_rank(request),
+                session=request.headers.get(_wire.SESSION, ""),
+                run=request.headers.get(_wire.RUN, ""),
+            )
         except ClientDisconnect:
             return
         except RequestError as error:

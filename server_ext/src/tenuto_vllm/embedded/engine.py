@@ -1,4 +1,4 @@
-"""N ranks in one asyncio process: placement, queues, prefill, decode, and their counts."""
+"""The ranks behind HTTP: `Core` on a clock that really passes, with answers made of text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 
-from tenuto_vllm.embedded.blocks import BlockPool, BlockTable
+import numpy as np
+from numpy.typing import NDArray
+
 from tenuto_vllm.embedded.clock import Clock, RealClock
+from tenuto_vllm.embedded.core import Call, Core, Ticket
 from tenuto_vllm.embedded.errors import RequestError
+from tenuto_vllm.embedded.names import Names
+from tenuto_vllm.embedded.placements import PLACEMENTS
+from tenuto_vllm.embedded.pool import Ints
 from tenuto_vllm.embedded.settings import EngineSettings
-from tenuto_vllm.embedded.stock import RankLoad, place
+from tenuto_vllm.retention import RETENTIONS
 
 # Shorter sleeps are mostly the event loop's own cost.
 _SHORTEST_SLEEP_S = 0.002
+_NAMES_PER_BLOCK = 8
 
 
 @dataclass(slots=True)
@@ -30,23 +37,6 @@ class RankStats:
     total_blocks: int = 0
 
 
-class _Rank:
-    """One rank's blocks and its line of requests that wait for prefill."""
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self.pool = BlockPool(settings.blocks, settings.block_size)
-        # First come, first served; held from admission until the prompt is computed.
-        self.prefill = asyncio.Lock()
-        # Only the holder of `prefill` ever waits for it.
-        self.blocks_freed = asyncio.Event()
-        self.stats = RankStats()
-        self.running = 0
-
-    def load(self) -> RankLoad:
-        waiting = self.stats.in_flight - self.running
-        return RankLoad(self.stats.in_flight, waiting, self.running, self.pool.usage)
-
-
 class Generation:
     """One request in the engine, from `Engine.submit` until `close`.
 
@@ -57,46 +47,24 @@ class Generation:
     Attributes:
         rank: the rank that serves it.
         prompt_tokens: length of the prompt.
-        cached_tokens: prompt tokens found in the rank's cache; 0 until admitted.
     """
 
-    def __init__(
-        self,
-        prompt: Sequence[int],
-        output: str,
-        rank: int,
-        state: _Rank,
-        *,
-        settings: EngineSettings,
-        clock: Clock,
-    ) -> None:
-        self.rank = rank
-        self.prompt_tokens = len(prompt)
-        self.cached_tokens = 0
-        self._prompt = prompt
+    def __init__(self, engine: Engine, ticket: Ticket, output: str) -> None:
+        self.rank = ticket.rank
+        self.prompt_tokens = ticket.call.prompt_tokens
+        self._engine = engine
+        self._ticket = ticket
         self._output = output
-        self._state = state
-        self._settings = settings
-        self._clock = clock
-        self._table: BlockTable | None = None
-        self._holds_prefill = False
         self._closed = False
-        state.stats.requests += 1
-        state.stats.in_flight += 1
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens found in the rank's cache; 0 until admitted."""
+        return self._ticket.cached_tokens
 
     async def admitted(self) -> None:
         """Wait for the rank's prefill and for enough free blocks, and take both."""
-        state = self._state
-        await state.prefill.acquire()
-        self._holds_prefill = True
-        while (table := state.pool.allocate(self._prompt, len(self._output))) is None:
-            state.blocks_freed.clear()
-            await state.blocks_freed.wait()
-        self._table = table
-        self.cached_tokens = table.cached_tokens
-        state.running += 1
-        state.stats.prompt_tokens += self.prompt_tokens
-        state.stats.cached_tokens += self.cached_tokens
+        await self._engine.admission(self._ticket)
 
     async def pieces(self) -> AsyncIterator[str]:
         """Yield the output as it is decoded: ASCII, one character per token.
@@ -104,37 +72,25 @@ class Generation:
         Raises:
             RuntimeError: the generation was not admitted, or is closed.
         """
-        table = self._table
-        if table is None:
+        first_s = self._ticket.first_s
+        if first_s is None or self._closed:
             raise RuntimeError("await admitted() before the first piece")
-        uncached_tokens = self.prompt_tokens - self.cached_tokens
-        await self._clock.sleep(uncached_tokens / self._settings.prefill_tokens_per_s)
-        self._end_prefill()
-        start, rate = 0, self._settings.decode_tokens_per_s
-        for size in piece_sizes(len(self._output), rate):
-            await self._clock.sleep(size / rate)
-            piece = self._output[start : start + size]
-            self._state.pool.append(table, piece.encode())
-            start += size
-            yield piece
+        await self._engine.reach(first_s)
+        end_s = self._ticket.end_s
+        if end_s is None:
+            raise RuntimeError("the request was given back before its first token")
+        tokens = len(self._output)
+        per_token_s = (end_s - first_s) / (tokens - 1) if tokens > 1 else 0.0
+        at = 0
+        for size in piece_sizes(tokens, 1 / per_token_s if per_token_s else math.inf):
+            at += size
+            await self._engine.reach(end_s if at == tokens else first_s + (at - 1) * per_token_s)
+            yield self._output[at - size : at]
 
     def close(self) -> None:
         """Give back the rank, its prefill and all blocks; later calls do nothing."""
-        if self._closed:
-            return
         self._closed = True
-        self._end_prefill()
-        if self._table is not None:
-            self._state.pool.release(self._table)
-            self._table = None
-            self._state.running -= 1
-            self._state.blocks_freed.set()
-        self._state.stats.in_flight -= 1
-
-    def _end_prefill(self) -> None:
-        if self._holds_prefill:
-            self._holds_prefill = False
-            self._state.prefill.release()
+        self._engine.take_back(self._ticket)
 
 
 class Engine:
@@ -143,7 +99,7 @@ class Engine:
     All methods belong to one event loop. None blocks it.
 
     Args:
-        settings: sizes and speeds.
+        settings: sizes, speeds and policies.
         clock: where time comes from; the event loop's by default.
 
     Attributes:
@@ -155,13 +111,23 @@ class Engine:
         self.settings = settings
         self.stopping = asyncio.Event()
         self._clock = clock or RealClock()
-        self._ranks = [_Rank(settings) for _ in range(settings.ranks)]
+        self._core = Core(
+            settings.ranks,
+            settings.blocks,
+            settings.block_size,
+            latency=settings.takes(),
+            placement=PLACEMENTS[settings.placement],
+            retention=RETENTIONS[settings.retention],
+        )
+        self._names = Names(
+            settings.block_size, _NAMES_PER_BLOCK * settings.blocks * settings.ranks
+        )
         self._instance = secrets.token_hex(8)
-        self._scan_start = 0
+        self._admissions: dict[Ticket, asyncio.Event] = {}
 
     def ranks(self) -> int:
         """Return how many ranks there are, >= 1."""
-        return len(self._ranks)
+        return len(self._core.ranks)
 
     def instance(self) -> str:
         """Return this engine's random name: 16 hex digits, new at every start."""
@@ -169,47 +135,113 @@ class Engine:
 
     def loads(self) -> Sequence[float]:
         """Return unfinished requests of each rank, rank order."""
-        return [float(rank.stats.in_flight) for rank in self._ranks]
+        return [float(load.inflight) for load in self._core.loads()]
 
     def stats(self) -> list[dict[str, int]]:
         """Return `RankStats` of each rank as plain dictionaries, rank order."""
-        for rank in self._ranks:
-            rank.stats.free_blocks, rank.stats.total_blocks = rank.pool.free, rank.pool.total
-        return [asdict(rank.stats) for rank in self._ranks]
+        return [
+            asdict(
+                RankStats(
+                    rank.requests,
+                    rank.load().inflight,
+                    rank.prompt_tokens,
+                    rank.cached_tokens,
+                    rank.pool.free,
+                    rank.pool.total,
+                )
+            )
+            for rank in self._core.ranks
+        ]
 
     def reset_prefix_cache(self) -> bool:
         """Empty the cache of every rank that runs nothing; return whether all could."""
-        return all([rank.pool.reset() for rank in self._ranks])
+        return self._core.reset()
 
     def stop(self) -> None:
         """Ask those who serve requests to end them."""
         self.stopping.set()
 
-    def submit(self, prompt: Sequence[int], output: str, rank: int | None = None) -> Generation:
-        """Place a request; it counts as in flight until the result is closed.
+    def submit(
+        self,
+        prompt: Sequence[int],
+        output: str,
+        rank: int | None = None,
+        *,
+        session: str = "",
+        run: str = "",
+    ) -> Generation:
+        """Place a request; it counts as in flight until the result is closed or has ended.
 
         Args:
             prompt: token ids in [0, 2**32).
             output: what will be answered, ASCII, one token per character.
-            rank: the rank that the request names; the stock rule decides if None.
+            rank: the rank that the request names; the placement decides if None.
+            session: that it belongs to, for placements that go by it.
+            run: the session's run; the session by itself where it is empty.
 
         Raises:
             RequestError: no such rank, or the request can never fit.
         """
-        ranks = len(self._ranks)
+        ranks = self.ranks()
         if rank is not None and not 0 <= rank < ranks:
             raise RequestError(f"data_parallel_rank {rank} is out of range [0, {ranks}).")
         self._check_size(len(prompt), len(output))
-        loads = [state.load() for state in self._ranks]
-        chosen, self._scan_start = place(loads, self._scan_start, given=rank)
-        state = self._ranks[chosen]
-        return Generation(prompt, output, chosen, state, settings=self.settings, clock=self._clock)
+        self._names.tidy(self._is_used)
+        full = len(prompt) // self.settings.block_size
+        # The newest token is not computed before the next one, so the last fills no block.
+        keys = self._names.of([*prompt, *output[:-1].encode()])
+        call = Call(
+            keys[:full],
+            len(prompt),
+            len(output),
+            keys[full:],
+            session=session,
+            run=run or session,
+        )
+        ticket = self._core.submit(call, self._clock.now(), rank)
+        self._admissions[ticket] = asyncio.Event()
+        self._advance(self._clock.now())
+        return Generation(self, ticket, output)
+
+    async def admission(self, ticket: Ticket) -> None:
+        """Return when a request has been admitted."""
+        event = self._admissions.get(ticket)
+        if event is not None:
+            await event.wait()
+
+    async def reach(self, at_s: float) -> None:
+        """Return when the time is `at_s` and what happens until then has happened."""
+        await self._clock.sleep(at_s - self._clock.now())
+        # A sleep may end a rounding error early.
+        self._advance(max(at_s, self._clock.now()))
+
+    def take_back(self, ticket: Ticket) -> None:
+        """Take a request back, wherever it is."""
+        self._core.cancel(ticket, self._clock.now())
+        self._admissions.pop(ticket, None)
+        self._advance(self._clock.now())
+
+    def _advance(self, now_s: float) -> None:
+        for happened in self._core.advance(now_s):
+            event = self._admissions.pop(happened.ticket, None)
+            if event is not None:
+                event.set()
+
+    def _is_used(self, numbers: Ints) -> NDArray[np.bool_]:
+        used = np.zeros(len(numbers), np.bool_)
+        for rank in self._core.ranks:
+            used |= rank.pool.holds(numbers)
+            for ticket in rank.open:
+                used |= np.isin(numbers, ticket.call.keys)
+                if ticket.call.output_keys is not None:
+                    used |= np.isin(numbers, ticket.call.output_keys)
+        return used
 
     def _check_size(self, prompt_tokens: int, output_tokens: int) -> None:
         if prompt_tokens == 0:
             raise RequestError("The prompt is empty; send at least one token.")
         self.settings.check_length(prompt_tokens, output_tokens)
-        pool = self._ranks[0].pool
+        pool = self._core.ranks[0].pool
         needed = pool.blocks_for(prompt_tokens, output_tokens)
         if needed > pool.total:
             raise RequestError(
@@ -219,14 +251,17 @@ class Engine:
 
 
 def piece_sizes(tokens: int, tokens_per_s: float) -> list[int]:
-    """Split an output so that no piece takes under 2 ms, unless the whole does.
+    """Split an output: its first token, then pieces that take 2 ms or more where they can.
 
     Args:
         tokens: output tokens, >= 0.
         tokens_per_s: decode speed, above 0; `inf` gives one piece.
     """
-    least = tokens if math.isinf(tokens_per_s) else math.ceil(_SHORTEST_SLEEP_S * tokens_per_s)
-    if tokens < 2 * least:
+    if math.isinf(tokens_per_s) or tokens < 2:
         return [tokens] if tokens else []
-    whole, rest = divmod(tokens, least)
-    return [least] * (whole - 1) + [least + rest]
+    least = math.ceil(_SHORTEST_SLEEP_S * tokens_per_s)
+    rest = tokens - 1
+    if rest < 2 * least:
+        return [1, rest]
+    whole, over = divmod(rest, least)
+    return [1, *[least] * (whole - 1), least + over]

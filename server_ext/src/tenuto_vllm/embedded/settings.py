@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto_vllm.embedded.errors import RequestError
+from tenuto_vllm.embedded.latency import Latency
+from tenuto_vllm.embedded.placements import PLACEMENTS
+from tenuto_vllm.retention import RETENTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,9 @@ class EngineSettings:
         prefill_tokens_per_s: uncached prompt tokens that a rank computes in a second, one
             request at a time; `inf` takes no time.
         decode_tokens_per_s: output tokens of each request in a second; `inf` takes no time.
+        latency: how long things take; instead of the two speeds where it is given.
+        placement: where requests go that name no rank, one of `PLACEMENTS`.
+        retention: whose blocks are evicted first, one of `RETENTIONS`.
         served_model_name: the model's name in requests and answers.
 
     Raises:
@@ -31,6 +37,9 @@ class EngineSettings:
     max_model_len: int = 32768
     prefill_tokens_per_s: float = 20_000.0
     decode_tokens_per_s: float = 1_000.0
+    latency: Latency | None = None
+    placement: str = "least-loaded"
+    retention: str = "lru"
     served_model_name: str = "tiny"
 
     def __post_init__(self) -> None:
@@ -43,6 +52,18 @@ class EngineSettings:
             # Written this way round so that NaN is refused too.
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+        for name, known in (("placement", PLACEMENTS), ("retention", RETENTIONS)):
+            if getattr(self, name) not in known:
+                there_are = ", ".join(known)
+                raise ValueError(f"no {name} {getattr(self, name)!r}; there are {there_are}")
+
+    def takes(self) -> Latency:
+        """Return how long things take."""
+        if self.latency is not None:
+            return self.latency
+        return Latency(
+            uncached_s=1 / self.prefill_tokens_per_s, decode_s=1 / self.decode_tokens_per_s
+        )
 
     def check_length(self, prompt_tokens: int, output_tokens: int) -> None:
         """Refuse a request that is longer than the model's context.

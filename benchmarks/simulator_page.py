@@ -1,0 +1,164 @@
+"""Write docs/simulations.md from docs/measurements/simulator.json.
+
+python -m benchmarks.simulator_page
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.page import DOCS
+from benchmarks.simulator import COMMON, FILE, PLACEMENT, RETENTION
+
+_HEAD = """# Simulations
+
+Written by `python -m benchmarks.simulator_page` from [the JSON](measurements/simulator.json) that
+`make bench-simulator CORPUS=FILE` makes. The corpus is the open part of
+[callanjfox/kv-cache-tester](https://github.com/callanjfox/kv-cache-tester) (Apache-2.0): {sessions}
+real Claude Code sessions, {calls:,} calls, {tokens:.2f} G prompt tokens, with subagents. With
+caches without end {theoretical:.2%} of the prompt tokens would be cached. Eight ranks, 64 sessions
+at a time, waits capped at 300 s, each call as long as it was recorded: counts of tokens, no model
+of latency. {machine}.
+
+What each policy does is in the tables of `tenuto_vllm.embedded.placements` and
+`tenuto_vllm.retention.policies`; how the engine agrees with a real vLLM in
+[the embedded engine](embedded.md).
+
+## Placement
+
+Cells: tokens cached · million tokens computed · computed tokens of the busiest rank to the mean.
+Eviction is LRU. One command:
+
+```
+{placement}
+```
+
+"""
+_PLACEMENT = """
+Stock vLLM's rule (`least-loaded`) computes {times_1} times what a sticky session does at 1M tokens
+a rank, and {times_2} times at 2M: memory does not help it. Hashing costs balance and, while
+memory is short, cache. `subagent-keyed` differs from `session-sticky` in the {forking} sessions
+that fork. `tenuto` is the extension's present rule: it counts recent sessions where
+the others see load alone.
+
+## Retention
+
+Sessions are sticky; cells: million tokens computed, and the change from LRU. One command:
+
+```
+{retention}
+```
+
+"""
+_RETENTION = """
+Protecting whatever waits for a tool is worth a few percent; expecting *when* a session returns is
+worth more, and a client's hint of how long its tool takes (here with a log-normal error of sigma
+0.7) more still. `belady` knows each session's next use, not that of blocks that several share.
+SLRU loses to LRU: a session's newest blocks are used once, and they are the ones it needs next.
+
+## What a simulation costs
+
+One set-up, one core, reading the traces included: it grows with calls and blocks.
+
+| sessions | calls | prompt tokens | seconds | peak memory, MB |
+|--:|--:|--:|--:|--:|
+"""
+
+
+def page(data: dict[str, Any]) -> str:
+    """Return the page; pure."""
+    placement, retention, cost = data["placement"], data["retention"], data["cost"]
+    whole = cost[-1]
+    computed = {
+        (one["placement"], one["tokens_per_rank"]): one["computed_tokens"] for one in placement
+    }
+    times = {
+        size: computed["least-loaded", size] / computed["session-sticky", size]
+        for size in (1_000_000, 2_000_000)
+    }
+    return (
+        _HEAD.format(
+            sessions=data["sessions"],
+            calls=whole["calls"],
+            tokens=whole["prompt_tokens"] / 1e9,
+            theoretical=placement[0]["theoretical_hit"],
+            machine=data["machine"],
+            placement=command(PLACEMENT),
+        )
+        + table(placement, "placement", _placed)
+        + _PLACEMENT.format(
+            times_1=f"{times[1_000_000]:.1f}",
+            times_2=f"{times[2_000_000]:.1f}",
+            forking=data["forking"],
+            retention=command(RETENTION),
+        )
+        + table(retention, "retention", _retained(retention))
+        + _RETENTION
+        + "".join(
+            f"| {one['sessions'] or data['sessions']} | {one['calls']:,} "
+            f"| {one['prompt_tokens'] / 1e6:,.0f} M | {one['seconds']} | {one['peak_mb']} |\n"
+            for one in cost
+        )
+    )
+
+
+def command(options: list[str]) -> str:
+    """Return the command of a table, on lines that fit a page."""
+    words = ["tenuto", "simulate", "CORPUS", *COMMON, *options]
+    lines, line = [], ""
+    for word in words:
+        if word.startswith("--") and len(line) > 60:
+            lines.append(line)
+            line = "   "
+        line = f"{line} {word}" if line else word
+    return " \\\n".join([*lines, line])
+
+
+def table(outcomes: list[dict[str, Any]], by: str, cell: Any) -> str:
+    """Return a table with a row for each policy and a column for each size of cache."""
+    sizes = sorted({one["tokens_per_rank"] for one in outcomes})
+    head = " | ".join(f"{size / 1e6:g}M a rank" for size in sizes)
+    text = f"| {by} | {head} |\n|---|{'--:|' * len(sizes)}\n"
+    for name in dict.fromkeys(one[by] for one in outcomes):
+        cells = [
+            cell(one)
+            for size in sizes
+            for one in outcomes
+            if (one[by], one["tokens_per_rank"]) == (name, size)
+        ]
+        text += f"| `{name}` | {' | '.join(cells)} |\n"
+    return text
+
+
+def _placed(one: dict[str, Any]) -> str:
+    return f"{one['hit']:.1%} · {one['computed_tokens'] / 1e6:,.0f} · {one['imbalance']:.2f}"
+
+
+def _retained(outcomes: list[dict[str, Any]]) -> Any:
+    lru = {
+        one["tokens_per_rank"]: one["computed_tokens"]
+        for one in outcomes
+        if one["retention"] == "lru"
+    }
+
+    def cell(one: dict[str, Any]) -> str:
+        change = one["computed_tokens"] / lru[one["tokens_per_rank"]] - 1
+        moved = "" if one["retention"] == "lru" else f" ({change:+.1%})"
+        return f"{one['computed_tokens'] / 1e6:,.0f}{moved}"
+
+    return cell
+
+
+def stored() -> dict[str, Any]:
+    """Return the committed JSON."""
+    return json.loads(FILE.read_text("utf-8"))
+
+
+def main() -> None:
+    """Write the page."""
+    (DOCS / "simulations.md").write_text(page(stored()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
