@@ -1,13 +1,13 @@
 """An agent program as its author writes it: a planner, a tool caller and a verifier.
 
-The scopes (`tenuto.run`, `run.agent`) are all that tenuto asks of it. Around a client
-that is not wrapped they do nothing, so both sides of the demo run this same program.
+The scopes (`tenuto.run`, `run.agent`) are all that tenuto asks of it; around a client that is
+not wrapped they do nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,6 @@ import tenuto
 from examples.demo.prompts import PLANNER, TOOL_CALLER, VERIFIER
 from examples.demo.tickets import Ticket
 from examples.demo.tools import ToolCall, call_tool, schemas
-from tenuto.replay import TurnResult, observe
-
-WORKLOAD = "three agent programs"
 
 _ANSWER_TOKENS = 48
 
@@ -28,20 +25,15 @@ _ANSWER_TOKENS = 48
 class _Agent:
     """One agent's history, and how it asks the model."""
 
-    name: str
-    session: str
     messages: list[dict[str, Any]]
     client: AsyncOpenAI
     model: str
-    clock: Callable[[], float]
-    on_turn: Callable[[TurnResult], None]
-    turns: int = 0
 
     async def ask(self, text: str | None = None) -> str:
         """Make one turn, after a user message if there is one; return the model's text."""
         if text is not None:
             self.messages.append({"role": "user", "content": text})
-        call = self.client.chat.completions.create(
+        stream = await self.client.chat.completions.create(
             model=self.model,
             messages=self.messages,
             tools=schemas(),
@@ -51,17 +43,8 @@ class _Agent:
             stream=True,
             stream_options={"include_usage": True},
         )
-        result, said = await observe(
-            call,
-            workload=WORKLOAD,
-            session=self.session,
-            agent=self.name,
-            turn=self.turns,
-            clock=self.clock,
-        )
-        self.turns += 1
-        self.on_turn(result)
-        return said
+        parts = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+        return "".join(parts)
 
     def said(self, text: str, call: ToolCall | None = None, output: str = "") -> None:
         """Put the model's text into the history, with a tool call and its output if any."""
@@ -77,14 +60,7 @@ class _Agent:
         ]
 
 
-async def work_on(
-    ticket: Ticket,
-    client: AsyncOpenAI,
-    *,
-    model: str,
-    clock: Callable[[], float],
-    on_turn: Callable[[TurnResult], None],
-) -> None:
+async def work_on(ticket: Ticket, client: AsyncOpenAI, *, model: str) -> None:
     """Work on one ticket, round by round.
 
     The model has random weights: which tool is called is the ticket's plan, not the
@@ -94,17 +70,12 @@ async def work_on(
         ticket: the question, and the tool calls of each round.
         client: whom to ask, wrapped by `tenuto.wrap` or not.
         model: served model name.
-        clock: current time in seconds, for the measurement.
-        on_turn: told what each turn met.
     """
 
-    def agent(name: str, system: str) -> _Agent:
-        history = [{"role": "system", "content": system}]
-        return _Agent(name, f"{ticket.name}/{name}", history, client, model, clock, on_turn)
+    def agent(system: str) -> _Agent:
+        return _Agent([{"role": "system", "content": system}], client, model)
 
-    planner = agent("planner", PLANNER)
-    caller = agent("tool-caller", TOOL_CALLER)
-    verifier = agent("verifier", VERIFIER)
+    planner, caller, verifier = agent(PLANNER), agent(TOOL_CALLER), agent(VERIFIER)
     news = ticket.question
     with tenuto.run(f"demo-{ticket.name}") as run:
         for calls in ticket.rounds:

@@ -15,6 +15,10 @@ import tenuto
 import tenuto_vllm
 
 ROOT = Path(__file__).parents[2]
+_TOOLS = (
+    *("trace", "results", "recording", "replay", "simulate", "compare", "report"),
+    *("conformance", "cli"),
+)
 MIRRORED = ("_wire.py", "_structured.py")
 
 
@@ -54,7 +58,7 @@ def modules_after(statement: str) -> set[str]:
 
 def test_import_tenuto_loads_no_tool_no_framework_and_no_part_of_the_server() -> None:
     loaded = modules_after("import tenuto")
-    tools = {f"tenuto.{room}" for room in ("trace", "replay", "report", "conformance", "cli")}
+    tools = {f"tenuto.{room}" for room in _TOOLS}
     assert not loaded & (tools | {"tenuto_vllm", "langgraph", "agents", "uvicorn"})
 
 

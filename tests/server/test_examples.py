@@ -70,3 +70,11 @@ def test_every_way_to_call_works_on_a_wrapped_client() -> None:
     assert "Verdict(passed=" in said
     assert "served rank=" in said
     assert "unmarked: " in said
+
+
+def test_a_recorded_run_is_read_back() -> None:
+    rows = re.findall(
+        r"planner turn (\d): (\d+) tokens in, 8 out, length", output_of("recording.py")
+    )
+    assert [turn for turn, _ in rows] == ["0", "1", "2"]
+    assert int(rows[0][1]) < int(rows[1][1]) < int(rows[2][1])

@@ -65,7 +65,7 @@ def test_two_prompts_share_the_text_of_the_blocks_that_they_share(
     left: list[int], right: list[int], left_tail: int, right_tail: int
 ) -> None:
     texts = [
-        prompt_text(ids, len(ids) * 8 + tail, 8)
+        prompt_text([(one, 1) for one in ids], len(ids) * 8 + tail, 8)
         for ids, tail in ((left, left_tail), (right, right_tail))
     ]
     shared = common_length([left, right])
@@ -77,10 +77,10 @@ def test_two_prompts_share_the_text_of_the_blocks_that_they_share(
 def test_one_text_is_a_prefix_of_another_where_its_ids_are(
     left: list[int], right: list[int]
 ) -> None:
-    texts = [prompt_text(ids, len(ids) * 8, 8) for ids in (left, right)]
+    texts = [prompt_text([(one, 1) for one in ids], len(ids) * 8, 8) for ids in (left, right)]
     assert texts[1].startswith(texts[0]) == (right[: len(left)] == left)
 
 
 def test_blocks_that_are_longer_than_the_prompt_are_refused() -> None:
     with pytest.raises(ValueError, match="2 blocks of 8 tokens are longer than a prompt of 15"):
-        prompt_text([1, 2], 15, 8)
+        prompt_text([(1, 2)], 15, 8)

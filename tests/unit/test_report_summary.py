@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.replay import TurnResult
 from tenuto.report import Row, summarise, table
+from tenuto.results import TurnResult
 
-TURN = TurnResult("w", "s", "planner", 0, 0, 100, 40, 8, 0.25, 1.0, 2.0)
+TURN = TurnResult("w", "s", "planner", 0, 0, 100, 40, 8, 1.0, 1.0, 1.25, 2.0)
 
 
 def turns(*, ranks: list[int | None], session: str = "s") -> list[TurnResult]:
@@ -31,7 +31,7 @@ def test_a_session_is_on_one_rank_when_all_of_its_turns_were() -> None:
         *turns(session="a", ranks=[0, 0]),
         *turns(session="b", ranks=[0, 1]),
         *turns(session="c", ranks=[None, None]),
-        *(replace(turn, workload="other") for turn in turns(session="b", ranks=[1, 1])),
+        *(replace(turn, trace="other") for turn in turns(session="b", ranks=[1, 1])),
     ]
     total = summarise(results, ranks=2)
     assert (total.sessions, total.sessions_on_one_rank) == (4, 2)
@@ -39,7 +39,7 @@ def test_a_session_is_on_one_rank_when_all_of_its_turns_were() -> None:
 
 def test_times_are_interpolated_percentiles_and_the_span_of_all_turns() -> None:
     results = [
-        replace(TURN, ttft_s=ttft_s, start_s=start_s, end_s=start_s + 1)
+        replace(TURN, start_s=start_s, first_token_s=start_s + ttft_s, end_s=start_s + 1)
         for ttft_s, start_s in [(0.4, 3.0), (0.1, 0.5), (0.3, 2.0), (0.2, 1.0)]
     ]
     total = summarise(results, ranks=1)
@@ -56,7 +56,9 @@ def test_nothing_adds_up_to_zeros() -> None:
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=20))
 def test_a_percentile_lies_between_the_least_and_the_most(ttfts: list[float]) -> None:
-    total = summarise([replace(TURN, ttft_s=ttft_s) for ttft_s in ttfts], ranks=1)
+    total = summarise(
+        [replace(TURN, start_s=0.0, first_token_s=ttft_s) for ttft_s in ttfts], ranks=1
+    )
     assert min(ttfts) <= total.ttft_p50_s <= total.ttft_p90_s + 1e-9
     assert total.ttft_p90_s <= max(ttfts) + 1e-9
 
@@ -69,7 +71,7 @@ ROWS = [
 
 def test_a_table_has_a_heading_a_rule_and_a_line_for_each_row() -> None:
     heading, rule, first, second = table(ROWS).splitlines()
-    assert heading.startswith("workload  side")
+    assert heading.startswith("trace     side")
     assert set(rule) == {"-", " "}
     assert "1 / 1" in first
     assert "0 of 1" in first

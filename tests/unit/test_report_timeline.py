@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.replay import TurnResult
 from tenuto.report import Side, timeline_svg
 from tenuto.report.colour import colour_of, ink_on
 from tenuto.report.lanes import codes, lanes, letters, moves
+from tenuto.results import TurnResult
 
-TURN = TurnResult("w", "s", "planner", 0, 0, 100, 40, 8, 0.25, 1.0, 2.0)
+TURN = TurnResult("w", "s", "planner", 0, 0, 100, 40, 8, 1.0, 1.0, 1.25, 2.0)
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -31,6 +31,7 @@ def results(draw: st.DrawFn) -> list[TurnResult]:
                 rank=draw(st.sampled_from([0, 1, None])),
                 cached_tokens=draw(st.integers(0, 100)),
                 start_s=start_s,
+                first_token_s=start_s,
                 end_s=start_s + draw(st.integers(0, 9)),
             )
         )

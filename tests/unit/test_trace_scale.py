@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tenuto.replay import prompt_text
 from tenuto.trace import Session, Trace, Turn, scale
+from tenuto.trace.runs import runs_of
 
 BLOCK_SIZE = 64
 
@@ -18,7 +19,13 @@ def traces(draw: st.DrawFn) -> Trace:
     ids = st.lists(st.integers(0, 5), max_size=8).map(tuple)
     prompts = draw(st.lists(st.tuples(ids, st.integers(0, BLOCK_SIZE - 1)), max_size=6))
     turns = tuple(
-        Turn(blocks, len(blocks) * BLOCK_SIZE + tail, draw(st.integers(0, 900)), at, at + 0.5)
+        Turn(
+            runs_of(blocks),
+            len(blocks) * BLOCK_SIZE + tail,
+            draw(st.integers(0, 900)),
+            at,
+            at + 0.5,
+        )
         for at, (blocks, tail) in enumerate(prompts)
     )
     return Trace("t", BLOCK_SIZE, (Session("main", "main", turns),))
@@ -44,9 +51,9 @@ def common_length(pair: Sequence[Sequence[object]]) -> int:
 
 def common_blocks(left: Turn, right: Turn, trace: Trace) -> int:
     texts = [
-        prompt_text(turn.block_ids, turn.input_tokens, trace.block_size) for turn in (left, right)
+        prompt_text(turn.blocks, turn.input_tokens, trace.block_size) for turn in (left, right)
     ]
-    whole = min(len(left.block_ids), len(right.block_ids))
+    whole = min(left.block_count, right.block_count)
     return min(whole, common_length(texts) // trace.block_size)
 
 
@@ -56,7 +63,7 @@ def test_a_scaled_prompt_is_its_blocks_and_less_than_one_block_more(
 ) -> None:
     scaled = scale(trace, factor)
     for before, after in zip(trace.sessions[0].turns, scaled.sessions[0].turns, strict=True):
-        tail = after.input_tokens - len(after.block_ids) * scaled.block_size
+        tail = after.input_tokens - after.block_count * scaled.block_size
         assert 0 <= tail < scaled.block_size
         assert (after.output_tokens == 0) == (before.output_tokens == 0)
         assert after.output_tokens <= before.output_tokens
@@ -99,3 +106,17 @@ def test_a_trace_whose_sessions_cannot_have_happened_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Trace("t", 64, sessions)
+
+
+def test_times_and_counted_tokens_are_scaled_and_what_only_the_source_says_is_dropped() -> None:
+    turn = Turn(((3, 2),), 130, 9, 2.0, 4.0, first_token_s=3.0, cached_tokens=64, extra={"t": 2.0})
+    trace = Trace("t", 64, (Session("main", "main", (turn,)),), extra={"totals": 1})
+    scaled = scale(trace, 8, times=0.5)
+    assert scaled.extra is None
+    assert scaled.sessions[0].turns == (Turn(((3, 2),), 16, 1, 1.0, 2.0, 1.5, cached_tokens=8),)
+
+
+@pytest.mark.parametrize("times", [0.0, -1.0, float("nan")])
+def test_times_are_not_turned_round(times: float) -> None:
+    with pytest.raises(ValueError, match="must be more than 0"):
+        scale(Trace("t", 64, ()), 1, times=times)

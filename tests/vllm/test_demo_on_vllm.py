@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
+
+from tenuto.results import read
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,9 +24,9 @@ def test_the_demo_on_vllm_keeps_sessions_at_home_and_caches_more(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     ElementTree.parse(tmp_path / "demo.svg")
-    text = (tmp_path / "demo.json").read_text("utf-8")
-    assert "with tenuto" in done.stdout
-    assert json.loads(text)
-    without, ours = (line for line in done.stdout.splitlines() if line.startswith("both "))
-    assert "14 of 14" not in without
-    assert "14 of 14" in ours
+    without, ours = (read(tmp_path / f"{name}-tenuto.jsonl").turns for name in ("without", "with"))
+    homes = defaultdict(set)
+    for turn in ours:
+        homes[turn.repeat, turn.trace, turn.session].add(turn.rank)
+    assert [len(ranks) for ranks in homes.values()] == [1] * 28
+    assert sum(t.cached_tokens for t in ours) > sum(t.cached_tokens for t in without)

@@ -9,6 +9,8 @@ with tenuto.run("ticket-4711") as run:
 from __future__ import annotations
 
 import os as _os
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 from tenuto.carrier import environment, extract, inherit_environment, inject
 from tenuto.diagnose import Current, Diagnosis, current, diagnose, headers
@@ -18,6 +20,9 @@ from tenuto.openai import wrap
 from tenuto.propagate import ContextExecutor, ctxgen, propagate
 from tenuto.retry import retrying
 from tenuto.scopes import Agent, Run, run, turn
+
+if TYPE_CHECKING:
+    from tenuto.recording import record
 
 __all__ = [
     "Agent",
@@ -37,6 +42,7 @@ __all__ = [
     "headers",
     "inject",
     "propagate",
+    "record",
     "retrying",
     "run",
     "tool",
@@ -47,3 +53,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 inherit_environment(_os.environ)
+
+
+def __getattr__(name: str) -> _Any:
+    # Programs that do not record load nothing for it.
+    if name == "record":
+        from tenuto.recording import record  # noqa: PLC0415
+
+        return record
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

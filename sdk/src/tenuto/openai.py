@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from openai import BadRequestError, UnprocessableEntityError
 from openai._base_client import AsyncAPIClient, SyncAPIClient
 
-from tenuto import dialects, process
+from tenuto import dialects, process, tries
 from tenuto.answered import learn_answer, learn_head
 from tenuto.dialects import Choice, Dialect, rejected_fields
 from tenuto.errors import ConfigError
@@ -95,15 +95,22 @@ def _seams(base: type[Any]) -> dict[str, Any]:
     is_async = issubclass(base, AsyncAPIClient)
 
     def build(self: Any, options: Any, *args: Any, **given: Any) -> Any:
-        return marked(self, options, lambda one: base._build_request(self, one, *args, **given))
+        request = marked(self, options, lambda one: base._build_request(self, one, *args, **given))
+        if tries.sinks:
+            tries.begin(self, options, request)
+        return request
 
     def read(self: Any, *args: Any, **given: Any) -> Any:
         sent = _learn_head(self, given.get("response"))
+        if tries.sinks:
+            tries.answered(given.get("response"))
         value = base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
     async def read_async(self: Any, *args: Any, **given: Any) -> Any:
         sent = _learn_head(self, given.get("response"))
+        if tries.sinks:
+            tries.answered(given.get("response"))
         value = await base._process_response(self, *args, **given)
         return value if sent is None else _learned(sent, value, given["response"])
 
@@ -122,17 +129,19 @@ def _forgoing(request: Callable[..., Any], is_async: bool) -> Callable[..., Any]
     """Return `request`, which makes a call again without a field of ours that is refused."""
 
     def call(*args: Any, **given: Any) -> Any:
+        made = functools.partial(tries.watch, request) if tries.sinks else request
         while True:
             try:
-                return request(*args, **given)
+                return made(*args, **given)
             except _REFUSALS as error:
                 if not _forgo(error):
                     raise
 
     async def call_async(*args: Any, **given: Any) -> Any:
+        made = functools.partial(tries.watch_async, request) if tries.sinks else request
         while True:
             try:
-                return await request(*args, **given)
+                return await made(*args, **given)
             except _REFUSALS as error:
                 if not _forgo(error):
                     raise

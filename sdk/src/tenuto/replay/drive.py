@@ -1,139 +1,255 @@
-"""Drive the sessions of a trace against an OpenAI-compatible server, in recorded order."""
+"""Drive the sessions of traces against an OpenAI-compatible server, in recorded order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 from openai import AsyncOpenAI
 
-import tenuto
-from tenuto.replay.observe import TurnResult, observe
-from tenuto.replay.text import prompt_text
-from tenuto.trace import Session, Trace, children_of
+from tenuto.replay.ask import Ask, Prompt
+from tenuto.replay.marks import Marks
+from tenuto.replay.observe import observe
+from tenuto.replay.reach import Reach
+from tenuto.replay.reached import Reached
+from tenuto.replay.schedule import CallRef, Due, Schedule
+from tenuto.results import TurnResult
+from tenuto.trace.model import Trace
 
 
 async def replay(
-    trace: Trace,
+    traces: Sequence[Trace],
     client: AsyncOpenAI,
     *,
-    model: str,
-    workload: str,
+    ask: Ask,
+    schedule: Schedule,
     clock: Callable[[], float],
     marked: bool = False,
-    run_id: str | None = None,
-    max_output_tokens: int = 16,
-    time_scale: float = 0.0,
+    part: str = "",
+    cache_bust: bool = True,
+    reach: Reach | None = None,
+    concurrency: int | None = None,
+    repeat: int = 0,
+    fail_fast: bool = False,
     on_turn: Callable[[TurnResult], None] | None = None,
 ) -> list[TurnResult]:
-    """Play one trace through `/v1/completions`, streaming.
-
-    | waits for                          | what                                          |
-    |------------------------------------|-----------------------------------------------|
-    | its session's turn before it       | every turn                                    |
-    | the parent's turn that spawned it  | a subagent's first turn                       |
-    | the subagents that it joined       | a parent's turn; others run beside each other |
-    | the recorded pause * `time_scale`  | every turn, after all of the above            |
+    """Play traces once, streaming.
 
     Args:
-        trace: what to play.
+        traces: what to play, ids unlike each other; see `tenuto.replay.dense`.
         client: whom to ask; wrapped by `tenuto.wrap` where the calls are to be marked.
-        model: served model name; its tokenizer should give one token for each byte.
-        workload: name that the results carry.
+        ask: how the turns are asked for.
+        schedule: of the same traces, not started: when.
         clock: current time in seconds.
         marked: open the scopes of a run and of its agents around the calls.
-        run_id: the run's id when marked; the trace's id by default.
-        max_output_tokens: answers are cut to this; each asks for at least one token.
-        time_scale: share of the recorded pauses to keep, >= 0; 0 goes on at once.
-        on_turn: told of each result as it comes.
+        part: what tells this playing of a trace from others; runs are named by the trace's id
+            and this.
+        cache_bust: make prompts that share nothing with those of another `part`.
+        reach: what was sent to the server before, to be added to; None does not follow it.
+        concurrency: calls in flight at most; those above it wait, first come, first served.
+        repeat: see `TurnResult`.
+        fail_fast: raise what a call raises, and stop; else it is a result with an `error`.
+        on_turn: told of each result, when all calls before it have ended.
 
     Returns:
-        The results in the order in which the answers were complete.
+        The results, in the order in which the calls were sent.
 
     Raises:
-        ExceptionGroup: of what the client raised; the other sessions are cancelled.
+        ValueError: traces with one id, or prompts that cannot be made.
+        Exception: with `fail_fast`, what the client raised; the other calls are cancelled.
     """
+    if len({trace.id for trace in traces}) < len(traces):
+        raise ValueError("two traces have one id; replay them one after another")
+    if concurrency is not None and concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}; the least is 1")
+    player = _Player(
+        traces,
+        client,
+        ask=ask,
+        schedule=schedule,
+        clock=clock,
+        marked=marked,
+        part=part,
+        salt=part if cache_bust else "",
+        limit=concurrency,
+        repeat=repeat,
+        fail_fast=fail_fast,
+    )
     results: list[TurnResult] = []
-    run = tenuto.run(run_id or trace.id) if marked else None
 
-    async def ask(session: Session, index: int) -> None:
-        turn = session.turns[index]
-        call = client.completions.create(
-            model=model,
-            prompt=prompt_text(turn.block_ids, turn.input_tokens, trace.block_size, salt=trace.id),
-            max_tokens=max(1, min(max_output_tokens, turn.output_tokens)),
-            temperature=0.0,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        result, _ = await observe(
-            call,
-            workload=workload,
-            session=session.label,
-            agent=session.agent,
-            turn=index,
-            clock=clock,
-        )
+    def tell(result: TurnResult) -> None:
         results.append(result)
         if on_turn is not None:
             on_turn(result)
 
-    player = _Player(trace, run, time_scale, ask)
-    with run if run is not None else nullcontext():
-        async with asyncio.TaskGroup() as group:
-            for root in children_of(trace, None):
-                group.create_task(player.play(root, _first_s(root)))
+    await player.play(Reached(reach if ask.route == "completions" else None, tell))
     return results
 
 
-@dataclass(frozen=True, slots=True)
 class _Player:
-    """Keeps the recorded order; `ask` makes the call of a session's turn."""
+    """Sends what is due; `schedule` knows what becomes due next."""
 
-    trace: Trace
-    run: tenuto.Run | None
-    time_scale: float
-    ask: Callable[[Session, int], Awaitable[None]]
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        client: AsyncOpenAI,
+        *,
+        ask: Ask,
+        schedule: Schedule,
+        clock: Callable[[], float],
+        marked: bool,
+        part: str,
+        salt: str,
+        limit: int | None,
+        repeat: int,
+        fail_fast: bool,
+    ) -> None:
+        self._traces = traces
+        self._client = client
+        self._ask = ask
+        self._schedule = schedule
+        self._clock = clock
+        self._marked = marked
+        self._part = part
+        self._salt = salt
+        self._limit = limit
+        self._repeat = repeat
+        self._fail_fast = fail_fast
+        self._due: list[Due] = []
+        self._held_back: deque[Due] = deque()
+        self._prompts: dict[CallRef, tuple[int, Prompt]] = {}
+        self._asked = 0
+        self._flying: set[asyncio.Task[None]] = set()
+        self._in_flight = 0
+        self._ended: deque[tuple[CallRef, float]] = deque()
+        self._has_ended = asyncio.Event()
+        self._failed: list[Exception] = []
+        self._marks: dict[int, Marks] = {}
+        self._left = [trace.requests for trace in traces]
 
-    async def play(self, session: Session, ready_s: float) -> None:
-        """Play a session and what it spawns; `ready_s` is the recorded time it was free."""
-        children = children_of(self.trace, session.label)
-        tasks: dict[str, asyncio.Task[None]] = {}
+    async def play(self, reached: Reached) -> None:
+        try:
+            self._wait_for(self._schedule.start(self._clock()))
+            while self._schedule.remaining:
+                self._has_ended.clear()
+                self._learn_ended()
+                if self._failed:
+                    raise self._failed[0]
+                self._send_due(reached)
+                await self._until_next()
+        finally:
+            flying = tuple(self._flying)
+            for task in flying:
+                task.cancel()
+            await asyncio.gather(*flying, return_exceptions=True)
+            reached.flush()
 
-        def spawn(group: asyncio.TaskGroup, after: int | None, at_s: float) -> None:
-            for child in children:
-                if child.spawned_after == after:
-                    tasks[child.label] = group.create_task(self.play(child, at_s))
+    def _wait_for(self, due: Sequence[Due]) -> None:
+        # Before their time, so that it does not make them late.
+        for one in due:
+            trace = self._traces[one.ref.trace]
+            turn = trace.sessions[one.ref.session].turns[one.ref.turn]
+            space = "" if trace.block_scope == "global" else trace.id
+            prompt = self._ask.prompt(
+                turn, trace.block_size, salt=space + self._salt, call=self._asked
+            )
+            self._mark(one.ref.trace)
+            self._prompts[one.ref] = (self._asked, prompt)
+            self._asked += 1
+            heapq.heappush(self._due, one)
 
-        with self._scope(session):
-            async with asyncio.TaskGroup() as group:
-                spawn(group, None, ready_s)
-                for index, turn in enumerate(session.turns):
-                    for child in children:
-                        if child.joined_before == index:
-                            await tasks[child.label]
-                            ready_s = max(ready_s, _last_s(child))
-                    await asyncio.sleep(max(0.0, turn.start_s - ready_s) * self.time_scale)
-                    await self.ask(session, index)
-                    ready_s = turn.end_s
-                    spawn(group, index, ready_s)
+    def _learn_ended(self) -> None:
+        while self._ended:
+            ref, end_s = self._ended.popleft()
+            self._in_flight -= 1
+            if self._marked:
+                self._unmark(ref)
+            self._wait_for(self._schedule.finished(ref, end_s))
 
-    def _scope(self, session: Session) -> AbstractContextManager[object]:
-        if self.run is None:
+    def _send_due(self, reached: Reached) -> None:
+        now_s = self._clock()
+        while self._due and self._due[0].at_s <= now_s:
+            self._held_back.append(heapq.heappop(self._due))
+        while self._held_back and (self._limit is None or self._in_flight < self._limit):
+            due = self._held_back.popleft()
+            self._in_flight += 1
+            number, prompt = self._prompts.pop(due.ref)
+            trace = self._traces[due.ref.trace]
+            reached.send(number, trace, trace.sessions[due.ref.session].turns[due.ref.turn])
+            task = asyncio.create_task(self._call(due, number, prompt, reached))
+            self._flying.add(task)
+            task.add_done_callback(self._flying.discard)
+
+    async def _until_next(self) -> None:
+        if not self._schedule.remaining or self._has_ended.is_set():
+            return
+        wait_s = max(0.0, self._due[0].at_s - self._clock()) if self._due else None
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._has_ended.wait()
+        except TimeoutError:
+            pass
+
+    async def _call(self, due: Due, number: int, prompt: Prompt, reached: Reached) -> None:
+        trace = self._traces[due.ref.trace]
+        session = trace.sessions[due.ref.session]
+        turn = session.turns[due.ref.turn]
+        start_s = self._clock()
+        try:
+            with self._entered(due.ref):
+                result, _ = await observe(
+                    self._ask.call(self._client, turn, prompt),
+                    trace=trace.id,
+                    session=session.label,
+                    agent=session.agent,
+                    turn=due.ref.turn,
+                    clock=self._clock,
+                    due_s=due.at_s,
+                    repeat=self._repeat,
+                )
+        except Exception as error:
+            if self._fail_fast:
+                self._failed.append(error)
+            result = TurnResult(
+                trace=trace.id,
+                session=session.label,
+                agent=session.agent,
+                turn=due.ref.turn,
+                rank=None,
+                prompt_tokens=turn.input_tokens,
+                cached_tokens=0,
+                output_tokens=0,
+                due_s=due.at_s,
+                start_s=start_s,
+                first_token_s=(end_s := self._clock()),
+                end_s=end_s,
+                repeat=self._repeat,
+                error=type(error).__name__,
+            )
+        try:
+            reached.done(number, result)
+        except Exception as error:
+            self._failed.append(error)
+        self._ended.append((due.ref, result.end_s))
+        self._has_ended.set()
+
+    def _mark(self, index: int) -> None:
+        if self._marked and index not in self._marks:
+            trace = self._traces[index]
+            self._marks[index] = Marks(trace, trace.id + self._part)
+
+    def _entered(self, ref: CallRef) -> AbstractContextManager[object]:
+        if not self._marked:
             return nullcontext()
-        siblings = [
-            other.label
-            for other in children_of(self.trace, session.parent)
-            if other.agent == session.agent
-        ]
-        return self.run.agent(session.agent, instance=siblings.index(session.label))
+        return self._marks[ref.trace].entered(ref.session, ref.turn)
 
-
-def _first_s(session: Session) -> float:
-    return session.turns[0].start_s if session.turns else 0.0
-
-
-def _last_s(session: Session) -> float:
-    return max((turn.end_s for turn in session.turns), default=0.0)
+    def _unmark(self, ref: CallRef) -> None:
+        marks = self._marks[ref.trace]
+        if ref.turn + 1 == len(self._traces[ref.trace].sessions[ref.session].turns):
+            marks.ended(ref.session)
+        self._left[ref.trace] -= 1
+        if not self._left[ref.trace]:
+            self._marks.pop(ref.trace).end()

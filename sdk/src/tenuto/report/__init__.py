@@ -1,4 +1,7 @@
-"""What measured turns add up to: sums, a table, a picture. Pure functions of results."""
+"""What measured turns add up to: sums, tables, pictures, a page. Pure functions of results.
+
+`tenuto.report.compared` and `tenuto.report.page` need numpy, so they are imported by name.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenuto.replay import TurnResult
+from tenuto.results import TurnResult
 
 SessionKey = tuple[str, str]
 
@@ -64,14 +64,14 @@ def codes(results: Sequence[TurnResult]) -> dict[SessionKey, str]:
     sessions = sorted({(result.agent, *_key(result)) for result in results})
     named: dict[SessionKey, str] = {}
     for agent, letter in letter_of.items():
-        alike = [(workload, session) for name, workload, session in sessions if name == agent]
+        alike = [(trace, session) for name, trace, session in sessions if name == agent]
         for number, key in enumerate(alike, start=1):
             named[key] = f"{letter}{number}" if len(alike) > 1 else letter
     return named
 
 
 def _key(result: TurnResult) -> SessionKey:
-    return result.workload, result.session
+    return result.trace, result.session
 
 
 def _packed(results: Sequence[TurnResult]) -> tuple[tuple[TurnResult, ...], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenuto.replay import TurnResult
+from tenuto.results import TurnResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ def summarise(results: Sequence[TurnResult], *, ranks: int) -> Summary:
     """Add up results of one side.
 
     Args:
-        results: in any order; sessions are told apart by workload and label.
+        results: in any order; sessions are told apart by trace and label.
         ranks: data-parallel ranks of the server, >= 1.
     """
     visited: dict[tuple[str, str], set[int | None]] = {}
     for result in results:
-        visited.setdefault((result.workload, result.session), set()).add(result.rank)
+        visited.setdefault((result.trace, result.session), set()).add(result.rank)
     ttft_s = sorted(result.ttft_s for result in results)
     return Summary(
         requests=len(results),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tenuto.report.summary import Summary
 
 COLUMNS = (
-    "workload",
+    "trace",
     "side",
     "requests",
     "by rank",
@@ -25,9 +25,9 @@ _WORDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: which workload, on which side, with what result."""
+    """One line of the table: which trace, on which side, with what result."""
 
-    workload: str
+    trace: str
     side: str
     summary: Summary
 
@@ -56,7 +56,7 @@ def table(rows: Sequence[Row], *, markdown: bool = False) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     summary = row.summary
     return (
-        row.workload,
+        row.trace,
         row.side,
         f"{summary.requests}",
         " / ".join(str(count) for count in summary.requests_per_rank),

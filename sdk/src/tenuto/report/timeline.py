@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from tenuto.replay import TurnResult
 from tenuto.report.colour import SCALE_STOPS, colour_of, ink_on
 from tenuto.report.lanes import Lane, codes, lanes, letters, moves
 from tenuto.report.summary import summarise
+from tenuto.results import TurnResult
 
 _WIDTH = 1200
 _LEFT, _RIGHT = 74, 24
@@ -97,7 +97,7 @@ def _panel(side: Side, ranks: int, frame: _Frame, top: float) -> tuple[list[str]
     ]
     starts: dict[str, float] = {}
     for result in side.results:
-        starts[result.workload] = min(result.start_s, starts.get(result.workload, result.start_s))
+        starts[result.trace] = min(result.start_s, starts.get(result.trace, result.start_s))
     y = top + _PANEL_HEAD
     middles: dict[TurnResult, float] = {}
     boxes: list[str] = []
@@ -133,7 +133,7 @@ def _boxes(lane: Lane, frame: _Frame, y: float, middles: dict[TurnResult, float]
             width = max(2.0, (result.end_s - result.start_s) * frame.px_per_s - 1)
             middles[result] = row_y + _ROW / 2
             share = result.cached_tokens / result.prompt_tokens if result.prompt_tokens else 0.0
-            code = frame.codes[result.workload, result.session]
+            code = frame.codes[result.trace, result.session]
             tip = (
                 f"{result.session}, turn {result.turn}: {result.prompt_tokens:,} prompt tokens, "
                 f"{share:.0%} cached, first token after {result.ttft_s * 1000:,.0f} ms"
@@ -155,10 +155,13 @@ def _boxes(lane: Lane, frame: _Frame, y: float, middles: dict[TurnResult, float]
 
 def _captions(starts: dict[str, float], frame: _Frame, top: float, bottom: float) -> list[str]:
     parts: list[str] = []
-    for workload, start_s in starts.items():
+    free = 0.0
+    for trace, start_s in sorted(starts.items(), key=lambda item: item[1]):
         x = frame.x(start_s)
         parts.append(_line((x, top - 18), (x, bottom), 'stroke-dasharray="3 3"'))
-        parts.append(_text(x + 5, top - 8, workload, size=12, fill=_QUIET))
+        if x >= free:
+            parts.append(_text(x + 5, top - 8, trace, size=12, fill=_QUIET))
+            free = x + 10 + _LETTER_WIDTH * len(trace)
     return parts
 
 
@@ -171,7 +174,11 @@ def _line(begin: tuple[float, float], end: tuple[float, float], style: str = "")
 
 def _axis(frame: _Frame, end_s: float, bottom: float) -> list[str]:
     step_s = next(
-        (step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60) if end_s / step <= 14),
+        (
+            step
+            for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+            if end_s / step <= 14
+        ),
         end_s / 10,
     )
     parts: list[str] = []

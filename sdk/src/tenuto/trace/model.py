@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from tenuto.trace.event import ToolSpan
+
+Runs = tuple[tuple[int, int], ...]
+"""Block ids as runs: (first id, how many), each id one more than the one before."""
 
 Clock = Literal["absolute", "since-spawn", "since-spawn-from-end"]
 """How a reader understood a subagent's times.
@@ -20,20 +25,46 @@ class Turn:
     """One recorded model call.
 
     Attributes:
-        block_ids: one id for each full block of the prompt, in order. Equal ids are
-            equal tokens, given equal ids before them.
+        blocks: ids of the full blocks of the prompt, in order, as runs. Equal ids are equal
+            tokens, given equal ids before them.
         input_tokens: length of the prompt in tokens, >= blocks * block size.
         output_tokens: tokens that the model wrote; 0 where the recording has none.
         start_s: when the call was made, in seconds since the trace's start.
         end_s: when the answer was complete; `start_s` where the recording has no
             duration (about 9 % of the Weka corpus).
+        first_token_s: when its first token came; None where the recording does not say.
+        cached_tokens: by the recording server's account; None where it does not say.
+        phase: what opened the turn, one of docs/protocol.md's phases.
+        finish_reason: of the answer, as the API says it.
+        attempt: of the try that was answered.
+        model_name: as requested.
+        tools: what ran since the session's last call.
+        extra: what the source has and this model has no word for.
     """
 
-    block_ids: tuple[int, ...]
+    blocks: Runs
     input_tokens: int
     output_tokens: int
     start_s: float
     end_s: float
+    first_token_s: float | None = None
+    cached_tokens: int | None = None
+    phase: str | None = None
+    finish_reason: str | None = None
+    attempt: int = 0
+    model_name: str | None = None
+    tools: tuple[ToolSpan, ...] = ()
+    extra: Mapping[str, Any] | None = None
+
+    @property
+    def block_count(self) -> int:
+        """How many full blocks the prompt has."""
+        return sum(length for _, length in self.blocks)
+
+    @property
+    def block_ids(self) -> tuple[int, ...]:
+        """The ids one by one; a prompt of 142,000 tokens has some 2,200."""
+        return tuple(first + n for first, length in self.blocks for n in range(length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +80,10 @@ class Session:
             started before the parent's first turn, or has no parent.
         joined_before: index of the parent's turn that waited for its end; None when
             the parent went on without it.
+        fork: `inherit` when it begins with the parent's context, else `fresh`.
         clock: which rule gave the times. A record of the import, not part of the
             trace's identity, so it is left out of comparisons.
+        extra: what the source has and this model has no word for.
     """
 
     label: str
@@ -59,7 +92,9 @@ class Session:
     parent: str | None = None
     spawned_after: int | None = None
     joined_before: int | None = None
+    fork: Literal["fresh", "inherit"] = "fresh"
     clock: Clock = field(default="absolute", compare=False)
+    extra: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +102,13 @@ class Trace:
     """One recorded run of an agent program.
 
     Attributes:
-        id: name of the trace in its source. Block ids mean nothing outside of it.
+        id: name of the trace in its source, such as the run's id.
         block_size: tokens in a block, >= 1.
         sessions: the root first, then the others; a parent stands before its children.
+        block_scope: `run` when block ids mean nothing outside of the trace; `global` when
+            equal ids are equal blocks in all traces of their file.
+        source: name of the format that it was read from.
+        extra: what the source has and this model has no word for.
 
     Raises:
         ValueError: when a label repeats, a parent does not stand before its child, or
@@ -79,6 +118,9 @@ class Trace:
     id: str
     block_size: int
     sessions: tuple[Session, ...]
+    block_scope: Literal["run", "global"] = "run"
+    source: str = ""
+    extra: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         turns_of: dict[str, int] = {}

@@ -11,20 +11,26 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tenuto.trace.runs import Runs, dropped, ids_of, merged, runs_of, shared, taken
+
 Run = tuple[int, Annotated[int, Field(ge=1)]]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class RequestRow(BaseModel):
-    """One model call; `t` and `api_time` in seconds, `in` and `out` in tokens."""
+    """One model call; `t`, `api_time` and `ttft` in seconds, `in` and `out` in tokens."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     type: Literal["s", "n"]
-    t: float
+    t: Finite
     input_tokens: int = Field(alias="in", ge=0)
     output_tokens: int = Field(alias="out", ge=0)
-    api_time: float | None = None
-    hash_ids: tuple[int, ...] | None = None
+    api_time: Finite | None = None
+    ttft: Finite | None = None
+    model: str | None = None
+    stop: str | None = None
+    hash_ids: list[int] | None = None
     hk: int | None = None
     hr: tuple[Run, ...] | None = None
 
@@ -35,10 +41,10 @@ class SubagentRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     type: Literal["subagent"]
-    t: float
+    t: Finite
     agent_id: str
     subagent_type: str = "subagent"
-    duration_ms: float | None = None
+    duration_ms: Finite | None = None
     status: str = "completed"
     requests: tuple[RequestRow, ...] = ()
 
@@ -50,25 +56,49 @@ class TraceRow(BaseModel):
 
     id: str
     block_size: int = Field(ge=1)
+    hash_id_scope: Literal["local", "global"] = "local"
     requests: tuple[Annotated[RequestRow | SubagentRow, Field(discriminator="type")], ...]
 
 
-def unpacked(requests: tuple[RequestRow, ...]) -> list[tuple[int, ...]]:
+def unpacked(requests: tuple[RequestRow, ...]) -> list[Runs]:
     """Return the block ids of one agent's requests, whichever form the file has.
 
     Raises:
         ValueError: when a request has neither `hash_ids` nor `hk` and `hr`.
     """
-    found: list[tuple[int, ...]] = []
-    last: tuple[int, ...] = ()
+    found: list[Runs] = []
+    last: Runs = ()
+    last_ids: list[int] = []
     for row in requests:
         if row.hash_ids is not None:
-            last = row.hash_ids
+            # Most prompts only grow, and lists are compared faster than walked.
+            kept = len(last_ids)
+            if kept and row.hash_ids[:kept] == last_ids:
+                last = merged((*last, *runs_of(row.hash_ids[kept:])))
+            else:
+                last = runs_of(row.hash_ids)
+            last_ids = row.hash_ids
         elif row.hk is not None and row.hr is not None:
-            fresh = [block for start, length in row.hr for block in range(start, start + length)]
-            last = (*last[: row.hk], *fresh)
+            last = merged((*taken(last, row.hk), *row.hr))
+            last_ids = []
         else:
             message = f"the request at t={row.t} has neither hash_ids nor hk and hr"
             raise ValueError(message)
         found.append(last)
     return found
+
+
+def packed(prompts: list[Runs]) -> list[tuple[int, list[list[int]]]]:
+    """Return `hk` and `hr` of the prompts of one agent, in order."""
+    rows: list[tuple[int, list[list[int]]]] = []
+    last: Runs = ()
+    for runs in prompts:
+        kept = shared(last, runs)
+        rows.append((kept, [list(run) for run in dropped(runs, kept)]))
+        last = runs
+    return rows
+
+
+def published(prompts: list[Runs]) -> list[list[int]]:
+    """Return `hash_ids` of the prompts of one agent, in order."""
+    return [ids_of(runs) for runs in prompts]

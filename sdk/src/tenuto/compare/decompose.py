@@ -1,0 +1,99 @@
+"""What moved between two runs, in tokens and in seconds, each part judged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenuto.compare.judge import ERRORS_MEASURED, ERRORS_OF_SUMS, Judge, Name
+from tenuto.compare.pairs import Floats, Pairs
+from tenuto.compare.parts import Seconds, Tokens, second_parts, token_parts
+from tenuto.compare.values import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Sums over all paired turns, mean over repeats, so that parts add up to wholes.
+
+    Attributes:
+        tokens: uncached tokens, and their causes where the files tell them apart.
+        seconds: turn time, and what it was spent on.
+        speed: prefill beyond what its tokens cost at the speed of both sides together: moves
+            only when a token takes longer.
+        s_per_uncached_token: that speed.
+        queueing_is_estimated: the files do not say it.
+    """
+
+    tokens: tuple[Figure, ...]
+    seconds: tuple[Figure, ...]
+    speed: Figure
+    s_per_uncached_token: float
+    queueing_is_estimated: bool
+
+
+def decompose(pairs: Pairs, judge: Judge, *, block_size: int) -> Decomposition:
+    """Split both sides.
+
+    Args:
+        pairs: the turns.
+        judge: of the parts.
+        block_size: tokens in a block of the server's cache; 0 where that is not known.
+    """
+    a, b, is_estimated = second_parts(pairs)
+    tokens = [token_parts(side, block_size=block_size) for side in (pairs.a, pairs.b)]
+    slope = (a.s_per_uncached_token + b.s_per_uncached_token) / 2
+    token_rows = _token_rows(tokens)
+    token_names = [name for name, _ in token_rows]
+    tokens_made = _judged(judge, token_names, _stacked([both for _, both in token_rows]))
+    marked = ", estimated" if is_estimated else ""
+    names = [
+        Name("turn_s", "turns, start to end", "s"),
+        Name("queueing_s", f"queueing{marked}", "s"),
+        Name("prefill_s", f"prefill{marked}", "s"),
+        Name("decode_s", "decode", "s"),
+        Name("prefill_speed_s", "prefill beyond its tokens", "s"),
+    ]
+    rows = [_second_rows(*both, slope) for both in zip((a, b), tokens, strict=True)]
+    made = _judged(judge, names, (rows[0], rows[1]))
+    return Decomposition(tokens_made, made[:-1], made[-1], slope, is_estimated)
+
+
+def _second_rows(seconds: Seconds, tokens: Tokens, slope: float) -> Floats:
+    queueing, prefill, decode = seconds.queueing, seconds.prefill, seconds.decode
+    speed = prefill - slope * tokens.uncached
+    return np.stack([queueing + prefill + decode, queueing, prefill, decode, speed])
+
+
+def _token_rows(sides: Sequence[Tokens]) -> list[tuple[Name, list[Floats]]]:
+    rows = [(Name("uncached", "uncached", "tokens"), [side.uncached for side in sides])]
+    for key, label in (
+        ("unavoidable", "unavoidable: no cache had them"),
+        ("placement", "placement: on another rank"),
+        ("retention", "retention: let go by the rank"),
+    ):
+        known = [values for side in sides if (values := getattr(side, key)) is not None]
+        if len(known) == len(sides):
+            rows.append((Name(key, label, "tokens"), known))
+    return rows
+
+
+def _stacked(rows: Sequence[Sequence[Floats]]) -> tuple[Floats, Floats]:
+    return np.stack([both[0] for both in rows]), np.stack([both[1] for both in rows])
+
+
+def _judged(
+    judge: Judge, names: Sequence[Name], values: tuple[Floats, Floats]
+) -> tuple[Figure, ...]:
+    """Judge sums; the first is the whole, and a part must matter to it."""
+    made = judge.totals(values)
+    errors = ERRORS_OF_SUMS if judge.errors == ERRORS_MEASURED else judge.errors
+    whole: float | None = None
+    found: list[Figure] = []
+    for number, name in enumerate(names):
+        points, drawn = made(lambda total, at=number: total[..., at])
+        whole = abs(points[0]) if whole is None else whole
+        scale = max(abs(points[0]), whole / 2)
+        found.append(judge.figure(name, points, drawn, scale=scale, errors=errors))
+    return tuple(found)

@@ -1,0 +1,217 @@
+"""Writing a program's model calls to a file while it runs, on a thread of its own.
+
+What a call costs its caller is one append to a queue. The file holds whole lines, but for
+the last one of a process that was killed, which readers drop.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import secrets
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Self
+from weakref import WeakSet
+
+from tenuto import process, tries
+from tenuto.errors import ConfigError
+from tenuto.identity import ID_BYTES
+from tenuto.install_key import install_key
+from tenuto.recording.events import Redact, Rules, event_of
+from tenuto.recording.file import LineFile
+from tenuto.trace import CallEvent, line_of
+from tenuto.tries import Tried
+
+_MAX_QUEUED_BYTES = 64 << 20
+_MAX_QUEUED = 100_000
+_MAX_SESSIONS = 16_384
+_CLOSE_WAIT_S = 10.0
+
+# A try and its size, one who waits until the queue is written so far, or the end.
+_Waiting = tuple[Tried, int] | threading.Event | None
+
+_RECORDERS: WeakSet[Recorder] = WeakSet()
+
+
+class Recorder:
+    """Records the model calls of every wrapped client of the process, until it is closed.
+
+    Made by `tenuto.record`. As a context manager it is closed at the end of the block.
+    """
+
+    def __init__(self, path: Path, rules: Rules, max_bytes: int, files: int) -> None:
+        self._file = LineFile(path, max_bytes, files)
+        self._path, self._limits = path, (max_bytes, files)
+        self._rules = rules
+        self._is_closed = False
+        self._answered: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._begin()
+        _RECORDERS.add(self)
+        tries.add(self._put)
+        atexit.register(self.close)
+
+    def _begin(self) -> None:
+        self._queue: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
+        # The collector may end a stream, and so come here, while this thread holds it.
+        self._lock = threading.RLock()
+        self._queued_bytes = 0
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file that is written; in a forked child, the child's own."""
+        return self._file.path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def flush(self, timeout_s: float = _CLOSE_WAIT_S) -> bool:
+        """Wait until every call that has ended is in the file; return whether it is."""
+        if self._thread is None:
+            return True
+        reached = threading.Event()
+        self._queue.put(reached)
+        return reached.wait(timeout_s)
+
+    def close(self) -> None:
+        """Record no more, and write what is left. Closing again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        tries.remove(self._put)
+        # An interpreter that is shutting down may refuse either.
+        with contextlib.suppress(Exception):
+            atexit.unregister(self.close)
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(_CLOSE_WAIT_S)
+
+    def _put(self, tried: Tried) -> None:
+        if self._is_closed:
+            return
+        size = tried.answer_bytes + int(tried.request.headers.get("content-length", 0))
+        with self._lock:
+            if self._queued_bytes + size > _MAX_QUEUED_BYTES or self._queue.qsize() >= _MAX_QUEUED:
+                self._dropped += 1
+                return
+            self._queued_bytes += size
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, args=(self._queue,), name="tenuto-record", daemon=True
+                )
+                self._thread.start()
+        self._queue.put((tried, size))
+
+    def _work(self, waiting: queue.SimpleQueue[_Waiting]) -> None:
+        while True:
+            one = waiting.get()
+            if one is None:
+                self._file.close()
+                return
+            if isinstance(one, threading.Event):
+                one.set()
+                continue
+            tried, size = one
+            try:
+                self._write(tried)
+            except Exception as error:
+                with self._lock:
+                    self._dropped += 1
+                process.warn_once(
+                    "record", f"a model call could not be recorded ({type(error).__name__})"
+                )
+            with self._lock:
+                self._queued_bytes = self._queued_bytes - size if waiting.qsize() else 0
+
+    def _write(self, tried: Tried) -> None:
+        session = tried.sent.session if tried.sent is not None else None
+        key = (session.run_id, session.session_id) if session is not None else None
+        event = event_of(tried, self._rules, self._answered.get(key) if key else None)
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            event = event.model_copy(update={"extra": {"dropped": dropped}})
+        try:
+            self._file.append(line_of(event))
+        except Exception:
+            with self._lock:
+                self._dropped += dropped
+            raise
+        if key is not None:
+            self._note(key, event)
+
+    def _note(self, key: tuple[str, str], event: CallEvent) -> None:
+        if event.error is not None or event.end_s is None:
+            return
+        self._answered[key] = event.end_s
+        self._answered.move_to_end(key)
+        if len(self._answered) > _MAX_SESSIONS:
+            self._answered.popitem(last=False)
+
+    def after_fork(self) -> None:
+        """Go on in a forked child: in a file of its own, without the parent's thread."""
+        if self._is_closed:
+            return
+        self._file.close()
+        name = f"{self._path.stem}.p{os.getpid()}{self._path.suffix}"
+        self._file = LineFile(self._path.with_name(name), *self._limits)
+        self._answered.clear()
+        self._begin()
+
+
+def _after_fork() -> None:
+    for recorder in list(_RECORDERS):
+        recorder.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def record(
+    path: str | os.PathLike[str],
+    *,
+    text: bool = False,
+    redact: Redact | None = None,
+    max_bytes: int = 1 << 30,
+    files: int = 8,
+) -> Recorder:
+    """Record the model calls of all wrapped clients of this process, from here on.
+
+    Args:
+        path: of the trace file, which is appended to; its folder must exist. A forked
+            child writes beside it, to `NAME.pPID.jsonl`.
+        text: whether prompts and answers are written. Else only hashes, sizes, tokens,
+            times and names are.
+        redact: called with each string of prompts and answers, returns what is written.
+            When it raises, that call is written without text.
+        max_bytes: a file that has grown to this becomes `NAME.1.jsonl`, `NAME.2.jsonl`, …,
+            the highest the latest, and the next begins.
+        files: how many full files are kept.
+
+    Returns:
+        The recorder, which can be closed; else it records until the process ends.
+
+    Raises:
+        ConfigError: the file cannot be written, or an argument is outside its limits.
+    """
+    if redact is not None and not text:
+        raise ConfigError("redact is for text: give text=True as well")
+    if max_bytes < 1 or files < 1:
+        raise ConfigError(f"max_bytes and files are >= 1, got {max_bytes!r} and {files!r}")
+    file = Path(path).absolute()
+    try:
+        trial = LineFile(file, max_bytes, files)
+        trial.open()
+        trial.close()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+    rules = Rules(secrets.token_hex(ID_BYTES), install_key(), text, redact)
+    return Recorder(file, rules, max_bytes, files)

@@ -1,0 +1,9 @@
+"""Result files: what every call of a run met, one JSON line each, after a header."""
+
+from __future__ import annotations
+
+from tenuto.results.file import Problem, Results, ResultWriter, read, write
+from tenuto.results.header import Header
+from tenuto.results.turn import TurnResult
+
+__all__ = ["Header", "Problem", "ResultWriter", "Results", "TurnResult", "read", "write"]

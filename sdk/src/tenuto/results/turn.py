@@ -1,0 +1,60 @@
+"""What one turn of a replayed or simulated trace met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What one turn met at the server.
+
+    Attributes:
+        trace: id of the trace that the turn belongs to.
+        session: label of the session, unique in its trace.
+        agent: role name of the session.
+        turn: index in the session, from 0.
+        rank: data-parallel rank that served it; None when the server did not say.
+        prompt_tokens: length of the prompt, in tokens, by the server's count.
+        cached_tokens: how many of them came from the rank's cache.
+        output_tokens: tokens of the answer.
+        due_s: when the turn was ready to be called, in seconds on the measurement's clock:
+            the turn before it had ended, and the tool's wait after that was over.
+        start_s: when it was called, on the same clock.
+        first_token_s: when its first token came; `end_s` for an answer without one.
+        end_s: when the answer was complete.
+        repeat: index of the repeat, from 0.
+        queue_s: seconds that it waited at the server; None where that is not known.
+        reachable_tokens: prompt tokens that caches without end on every rank would have had
+            when it was called; None where that was not followed.
+        rank_reachable_tokens: the same of a cache without end on the rank that served it.
+        error: kind of the failure, such as `APITimeoutError`; None on success.
+    """
+
+    trace: str
+    session: str
+    agent: str
+    turn: int
+    rank: int | None
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    due_s: float
+    start_s: float
+    first_token_s: float
+    end_s: float
+    repeat: int = 0
+    queue_s: float | None = None
+    reachable_tokens: int | None = None
+    rank_reachable_tokens: int | None = None
+    error: str | None = None
+
+    @property
+    def ttft_s(self) -> float:
+        """Seconds from the call to the answer's first token."""
+        return self.first_token_s - self.start_s
+
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens that a rank had to compute."""
+        return self.prompt_tokens - self.cached_tokens
