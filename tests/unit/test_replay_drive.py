@@ -23,7 +23,7 @@ class Server:
     def __init__(self, *, status: int = 200, usage: bool = True) -> None:
         self.asked: list[tuple[dict[str, Any], openai_http.Headers]] = []
         self.inside = self.most_inside = 0
-        self.hangs_at: int | None = None
+        self.hang_at: tuple[int, ...] = ()
         self.hangs = asyncio.Event()
         self._status = status
         self._usage = usage
@@ -37,13 +37,15 @@ class Server:
     async def _answer(self, request: openai_http.Request) -> openai_http.Response:
         body = json.loads(request.content)
         self.asked.append((body, request.headers))
+        number = len(self.asked)
         self.inside += 1
         self.most_inside = max(self.inside, self.most_inside)
         try:
             for _ in range(5):
                 await asyncio.sleep(0)
-            if self.hangs_at is not None and len(self.asked) >= self.hangs_at:
-                self.hangs.set()
+            if number in self.hang_at:
+                if number == self.hang_at[-1]:
+                    self.hangs.set()
                 await asyncio.Event().wait()
         finally:
             self.inside -= 1
@@ -221,14 +223,15 @@ def test_a_replay_that_is_cancelled_tells_of_what_was_answered() -> None:
                     on_turn=told.append,
                 )
             )
-            server.hangs_at = 4
+            # Both subagents hang, the second at its second turn.
+            server.hang_at = (2, 4)
             await server.hangs.wait()
             playing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await playing
 
     asyncio.run(run())
-    assert 0 < len(told) < FORKS.requests
+    assert [(one.session, one.turn) for one in told] == [("main", 0), ("b", 0)]
     assert server.inside == 0
 
 

@@ -249,3 +249,10 @@ run_lists = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=
 def test_published_ids_are_those_of_the_runs(prompts: list[Runs]) -> None:
     rows = [{**call(float(at)), "hash_ids": ids} for at, ids in enumerate(published(prompts))]
     assert [turn.blocks for turn in read(*rows).sessions[0].turns] == prompts
+
+
+def test_a_subagent_of_another_format_stands_behind_the_turn_that_spawned_it() -> None:
+    turns = tuple(Turn(((at, 1),), 64, 1, at * 9.0, at * 9.0 + 1) for at in range(3))
+    child = Session("b", "Explore", (Turn(((7, 1),), 64, 1, 10.5, 11.0),), "a", 1, 2)
+    row = weka_from_trace(Trace("t", 64, (Session("a", "main", turns), child)))
+    assert [entry["type"] for entry in row["requests"]] == ["n", "n", "subagent", "n"]

@@ -41,7 +41,7 @@ def test_two_equal_runs_are_not_called_different_in_twenty_tries(
 
 
 @pytest.mark.parametrize("cause", PLANTED)
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_planted_change_is_found_with_its_cause(cause: str, seed: int) -> None:
     comparison = compared(STEADY, replace(STEADY, **PLANTED[cause]), seed)
     assert comparison.verdict.cause == cause, comparison.verdict.words

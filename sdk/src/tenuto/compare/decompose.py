@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tenuto.compare.judge import ERRORS_MEASURED, ERRORS_OF_SUMS, Judge, Name
+from tenuto.compare.judge import Judge, Name
 from tenuto.compare.pairs import Floats, Pairs
 from tenuto.compare.parts import Seconds, Tokens, second_parts, token_parts
 from tenuto.compare.values import Figure
+
+# Of the time of all turns.
+_MATTERS = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,36 @@ def decompose(pairs: Pairs, judge: Judge, *, block_size: int) -> Decomposition:
     ]
     rows = [_second_rows(*both, slope) for both in zip((a, b), tokens, strict=True)]
     made = _judged(judge, names, (rows[0], rows[1]))
-    return Decomposition(tokens_made, made[:-1], made[-1], slope, is_estimated)
+    speed = made[-1]
+    # The rate is sharp enough to tell two runs apart, so only repeats show what it is worth.
+    if min(pairs.a.repeats, pairs.b.repeats) > 1:
+        speed = _with_rate(speed, _rate(judge, a, b, tokens, slope), made[0])
+    return Decomposition(tokens_made, made[:-1], speed, slope, is_estimated)
+
+
+def _rate(judge: Judge, a: Seconds, b: Seconds, tokens: Sequence[Tokens], slope: float) -> Figure:
+    """Judge the mean logarithm of prefill over what its tokens cost at one speed."""
+    overhead_s = max((a.overhead_s + b.overhead_s) / 2, 1e-6)
+    left, right = (
+        np.log(np.maximum(parts.prefill, 1e-6) / (overhead_s + slope * of.uncached))
+        for parts, of in zip((a, b), tokens, strict=True)
+    )
+    made = judge.totals(
+        (np.stack([left, np.ones_like(left)]), np.stack([right, np.ones_like(right)]))
+    )
+    points, drawn = made(lambda total: total[..., 0] / np.maximum(total[..., 1], 1.0))
+    return judge.figure(Name("prefill_rate", "logarithm", "share"), points, drawn, scale=1.0)
+
+
+def _with_rate(speed: Figure, rate: Figure, turn: Figure) -> Figure:
+    """Claim a change of speed by its rate as well.
+
+    The seconds lie in the few turns that begin sessions, so their error is large; the rate
+    has a value in every turn.
+    """
+    moved = speed.difference.value
+    matters = abs(moved) > _MATTERS * abs(turn.a.value) and moved * rate.difference.value > 0
+    return replace(speed, is_different=speed.is_different or (rate.is_different and matters))
 
 
 def _second_rows(seconds: Seconds, tokens: Tokens, slope: float) -> Floats:
@@ -88,12 +120,11 @@ def _judged(
 ) -> tuple[Figure, ...]:
     """Judge sums; the first is the whole, and a part must matter to it."""
     made = judge.totals(values)
-    errors = ERRORS_OF_SUMS if judge.errors == ERRORS_MEASURED else judge.errors
     whole: float | None = None
     found: list[Figure] = []
     for number, name in enumerate(names):
         points, drawn = made(lambda total, at=number: total[..., at])
         whole = abs(points[0]) if whole is None else whole
         scale = max(abs(points[0]), whole / 2)
-        found.append(judge.figure(name, points, drawn, scale=scale, errors=errors))
+        found.append(judge.figure(name, points, drawn, scale=scale))
     return tuple(found)

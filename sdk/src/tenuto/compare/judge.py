@@ -31,9 +31,6 @@ SHARE_MEASURED = 0.05
 SHARE_MEASURED_ONCE = 0.15
 ERRORS_MEASURED = 3.5
 ERRORS_MEASURED_ONCE = 4.0
-# Of the few sums behind a verdict: a change of prefill lies in the few stretches in which
-# sessions begin, and that makes its error large.
-ERRORS_OF_SUMS = 2.5
 # Fewer turns beyond a percentile are single events, which no resampling tells from noise.
 _TURNS_BEYOND = 5
 SHARE_MODELLED = 0.01
@@ -82,7 +79,7 @@ class Judge:
             share: of the base that a difference must exceed.
             errors: standard errors that it must exceed.
         """
-        self.errors = errors
+        self._errors = errors
         self._share = share
         self.unit: Cluster
         self.unit, label = _clusters(pairs)
@@ -169,7 +166,6 @@ class Judge:
         *,
         scale: float | None = None,
         can_claim: bool = True,
-        errors: float | None = None,
     ) -> Figure:
         """Judge one figure.
 
@@ -179,20 +175,18 @@ class Judge:
             drawn: its draws.
             scale: what the floor is a share of; by default the base's value.
             can_claim: there is enough behind it for a claim.
-            errors: standard errors to exceed; by default the judge's.
         """
         a, b = points
         value = b - a
         differences = drawn.clusters[1] - drawn.clusters[0]
         floor = self._floor(abs(a) if scale is None else scale, drawn.repeats)
         alpha = 0.05 / JUDGED_TOGETHER
-        wanted = self.errors if errors is None else errors
         by_stretch = drawn.stretches[1] - drawn.stretches[0]
         error = max(float(differences.std()), float(by_stretch.std()))
         is_different = (
             self._can_claim
             and can_claim
-            and abs(value) > max(floor, wanted * error)
+            and abs(value) > max(floor, self._errors * error)
             and _excludes_zero(differences, value, alpha)
             and _excludes_zero(by_stretch, value, alpha)
         )

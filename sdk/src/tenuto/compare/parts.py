@@ -44,12 +44,14 @@ class Seconds:
         queueing: waiting for the rank.
         prefill: computing the prompt.
         decode: first token to last.
+        overhead_s: prefill without an uncached token, >= 0.
         s_per_uncached_token: slope of prefill over uncached tokens, >= 0.
     """
 
     queueing: Floats
     prefill: Floats
     decode: Floats
+    overhead_s: float
     s_per_uncached_token: float
 
 
@@ -86,15 +88,15 @@ def second_parts(pairs: Pairs) -> tuple[Seconds, Seconds, bool]:
         ]
         fits = [_fit(side.uncached_tokens, side.ttft_s - queue, 0.5) for queue, side in parts]
         made = [
-            Seconds(queue, side.ttft_s - queue, side.decode_s, slope)
-            for (queue, side), (_, slope) in zip(parts, fits, strict=True)
+            Seconds(queue, side.ttft_s - queue, side.decode_s, overhead_s, slope)
+            for (queue, side), (overhead_s, slope) in zip(parts, fits, strict=True)
         ]
         return made[0], made[1], False
     overhead_s, *slopes = _floors(pairs.a, pairs.b)
     made: list[Seconds] = []
     for side, slope in zip(sides, slopes, strict=True):
         prefill = np.minimum(side.ttft_s, overhead_s + slope * side.uncached_tokens)
-        made.append(Seconds(side.ttft_s - prefill, prefill, side.decode_s, slope))
+        made.append(Seconds(side.ttft_s - prefill, prefill, side.decode_s, overhead_s, slope))
     return made[0], made[1], True
 
 

@@ -33,21 +33,38 @@ class Rules(NamedTuple):
     redact: Redact | None = None
 
 
-def event_of(tried: Tried, rules: Rules, answered_s: float | None = None) -> CallEvent:
+class Place(NamedTuple):
+    """Where in its run a call belongs; fields as in `CallEvent`."""
+
+    run_id: str
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    agent_name: str = ""
+    session_class: str | None = None
+    fork: Fork | None = None
+    turn: int = 0
+    attempt: int = 0
+    phase: str | None = None
+
+
+def event_of(
+    tried: Tried, asked: Asked, place: Place, rules: Rules, answered_s: float | None = None
+) -> CallEvent:
     """Return the event of a try.
 
     Args:
         tried: a complete one.
+        asked: its request's body.
+        place: where it belongs.
         rules: what is written.
         answered_s: when the session's last answer was complete, None when that is not known.
     """
-    asked = _asked(tried.request)
     said, first_token_s = _said(tried)
     error = _error(tried, said)
     blocks, size = cut(asked.items, key=rules.key)
     is_over = error is None or (tried.status or 0) >= 400
     return CallEvent(
-        **_place(tried, rules.run_id),
+        **place._asdict(),
         **_text(rules, asked, said),
         model_name=asked.model,
         input_tokens=said.input_tokens,
@@ -66,25 +83,24 @@ def event_of(tried: Tried, rules: Rules, answered_s: float | None = None) -> Cal
     )
 
 
-def _place(tried: Tried, run_id: str) -> dict[str, Any]:
-    """Return where in its run a try belongs."""
+def place_of(tried: Tried, run_id: str) -> Place:
+    """Return where a wrapped client's try belongs; `run_id` is of those outside of every run."""
     sent = tried.sent
     if sent is None or sent.attempt is None:
-        return {"run_id": run_id}
+        return Place(run_id)
     session, attempt = sent.session, sent.attempt
     turn = _wire.decode_turn(attempt.text.encode(), [])
-    parent = session.parent
-    return {
-        "run_id": session.run_id,
-        "session_id": session.session_id,
-        "parent_session_id": parent.session_id if parent is not None else None,
-        "agent_name": session.agent,
-        "session_class": turn.kind or session.kind,
-        "fork": _fork(session, tried.parent_turn),
-        "turn": attempt.n,
-        "attempt": attempt.attempt,
-        "phase": turn.phase,
-    }
+    return Place(
+        session.run_id,
+        session.session_id,
+        session.parent.session_id if session.parent is not None else None,
+        session.agent,
+        turn.kind or session.kind,
+        _fork(session, tried.parent_turn),
+        attempt.n,
+        attempt.attempt,
+        turn.phase,
+    )
 
 
 def _fork(session: Session, parent_turn: int | None) -> Fork | None:
@@ -97,13 +113,18 @@ def _fork(session: Session, parent_turn: int | None) -> Fork | None:
     )
 
 
-def _asked(request: Any) -> Asked:
-    kind = kind_of(request.url.path) or "chat"
+def body_of(request: Any) -> Any:
+    """Return the JSON of a request's body, None when it cannot be read."""
     try:
-        return read_body(kind, json.loads(request.content))
+        return json.loads(request.content)
     except Exception:
-        # A body that is sent piece by piece cannot be read again.
-        return read_body(kind, None)
+        # One that was sent piece by piece cannot be read again.
+        return None
+
+
+def asked_of(request: Any, body: Any) -> Asked:
+    """Return what a request asks for."""
+    return read_body(kind_of(request.url.path) or "chat", body)
 
 
 def _said(tried: Tried) -> tuple[Said, float | None]:

@@ -13,15 +13,17 @@ import queue
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from weakref import WeakSet
 
 from tenuto import process, tries
 from tenuto.errors import ConfigError
 from tenuto.identity import ID_BYTES
 from tenuto.install_key import install_key
-from tenuto.recording.events import Redact, Rules, event_of
+from tenuto.recording.body import Asked
+from tenuto.recording.events import Place, Redact, Rules, asked_of, body_of, event_of, place_of
 from tenuto.recording.file import LineFile
 from tenuto.trace import CallEvent, line_of
 from tenuto.tries import Tried
@@ -34,6 +36,8 @@ _CLOSE_WAIT_S = 10.0
 # A try and its size, one who waits until the queue is written so far, or the end.
 _Waiting = tuple[Tried, int] | threading.Event | None
 
+Placed = Callable[[Tried, Any, Asked], Place]
+
 _RECORDERS: WeakSet[Recorder] = WeakSet()
 
 
@@ -43,7 +47,17 @@ class Recorder:
     Made by `tenuto.record`. As a context manager it is closed at the end of the block.
     """
 
-    def __init__(self, path: Path, rules: Rules, max_bytes: int, files: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        rules: Rules,
+        max_bytes: int,
+        files: int,
+        placed: Placed | None = None,
+    ) -> None:
+        # With `placed`, which runs on the recorder's thread, only what `put` is given is
+        # recorded.
+        self._placed = placed
         self._file = LineFile(path, max_bytes, files)
         self._path, self._limits = path, (max_bytes, files)
         self._rules = rules
@@ -51,7 +65,8 @@ class Recorder:
         self._answered: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._begin()
         _RECORDERS.add(self)
-        tries.add(self._put)
+        if placed is None:
+            tries.add(self.put)
         atexit.register(self.close)
 
     def _begin(self) -> None:
@@ -86,7 +101,7 @@ class Recorder:
         if self._is_closed:
             return
         self._is_closed = True
-        tries.remove(self._put)
+        tries.remove(self.put)
         # An interpreter that is shutting down may refuse either.
         with contextlib.suppress(Exception):
             atexit.unregister(self.close)
@@ -132,9 +147,15 @@ class Recorder:
                 self._queued_bytes = self._queued_bytes - size if waiting.qsize() else 0
 
     def _write(self, tried: Tried) -> None:
-        session = tried.sent.session if tried.sent is not None else None
-        key = (session.run_id, session.session_id) if session is not None else None
-        event = event_of(tried, self._rules, self._answered.get(key) if key else None)
+        body = body_of(tried.request)
+        asked = asked_of(tried.request, body)
+        if self._placed is None:
+            place = place_of(tried, self._rules.run_id)
+        else:
+            place = self._placed(tried, body, asked)
+        key = (place.run_id, place.session_id or "")
+        answered_s = self._answered.get(key) if place.session_id is not None else None
+        event = event_of(tried, asked, place, self._rules, answered_s)
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         if dropped:
@@ -145,8 +166,7 @@ class Recorder:
             with self._lock:
                 self._dropped += dropped
             raise
-        if key is not None:
-            self._note(key, event)
+        self._note(key, event)
 
     def _note(self, key: tuple[str, str], event: CallEvent) -> None:
         if event.error is not None or event.end_s is None:
@@ -206,12 +226,23 @@ def record(
         raise ConfigError("redact is for text: give text=True as well")
     if max_bytes < 1 or files < 1:
         raise ConfigError(f"max_bytes and files are >= 1, got {max_bytes!r} and {files!r}")
-    file = Path(path).absolute()
+    rules = Rules(secrets.token_hex(ID_BYTES), install_key(), text, redact)
+    return opened(Path(path), rules, max_bytes, files)
+
+
+def opened(
+    path: Path, rules: Rules, max_bytes: int, files: int, placed: Placed | None = None
+) -> Recorder:
+    """Return a recorder whose file can be written.
+
+    Raises:
+        ConfigError: it cannot be.
+    """
+    file = path.absolute()
     try:
         trial = LineFile(file, max_bytes, files)
         trial.open()
         trial.close()
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
-    rules = Rules(secrets.token_hex(ID_BYTES), install_key(), text, redact)
-    return Recorder(file, rules, max_bytes, files)
+    return Recorder(file, rules, max_bytes, files, placed)

@@ -46,7 +46,7 @@ def header_of(traces: Sequence[Trace], setup: Setup) -> Header:
         name=setup.name,
         traces={trace.id: digest(trace) for trace in traces},
         seed=setup.seed,
-        identity="tenuto",
+        identity="vllm",
         mode=setup.mode,
         time_scale=setup.time_scale,
         gap_cap_s=setup.gap_cap_s,

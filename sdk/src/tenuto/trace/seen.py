@@ -25,7 +25,7 @@ class Seen:
             known = min(length, self._ends[at] - first) if at >= 0 else 0
             if known > 0:
                 count += known
-            if False:
+            if known < length:
                 break
         return count
 

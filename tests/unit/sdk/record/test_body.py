@@ -81,7 +81,7 @@ def test_a_text_that_goes_on_keeps_the_blocks_of_its_whole_pieces(size: int, mor
     assert longer[:whole] == first[:whole]
 
 
-@given(st.recursive(st.none() | st.text() | st.integers(), lambda one: st.lists(one)))
+@given(st.recursive(st.none() | st.text() | st.integers(), st.lists))
 def test_any_body_is_read_without_an_error(value: Any) -> None:
     for body in (value, {"messages": value, "tools": value, "system": value}):
         read_body("messages", body)
