@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import simulator_page
 from benchmarks.page import page, session_rows, stored
 from tenuto import dialects
 
@@ -50,6 +51,11 @@ def test_the_measurements_page_and_the_readme_show_the_stored_figures() -> None:
     for row in session_rows(sessions["runs"]):
         shown = [row[1], row[2], row[3], row[7]]
         assert all(cell.split(" (")[0] in readme for cell in shown), shown
+
+
+def test_the_simulations_page_shows_the_stored_figures() -> None:
+    shown = (ROOT / "docs/simulations.md").read_text("utf-8")
+    assert shown == simulator_page.page(simulator_page.stored())
 
 
 def test_every_page_says_something() -> None:

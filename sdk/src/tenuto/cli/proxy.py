@@ -35,7 +35,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    url = urlsplit(options.upstream)
+    upstream: str = options.upstream
+    url = urlsplit(upstream)
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise ConfigError("--upstream is a URL such as http://localhost:8000")
     try:
@@ -45,13 +46,13 @@ def _serve(options: argparse.Namespace) -> int:
     key = install_key()
     rules = Rules(secrets.token_hex(ID_BYTES), key, options.text)
     with opened(options.out, rules, 1 << 30, 8, Placing(key)) as recorder:
-        app = Proxy(options.upstream, recorder)
+        app = Proxy(upstream, recorder)
         # Its access log would hold query strings, and those at times hold keys.
         config = uvicorn.Config(
             app,
             host=options.host,
             port=options.port,
-            lifespan="off",
+            lifespan="on",
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -209,7 +209,7 @@ def _text(rules: Rules, asked: Asked, said: Said) -> dict[str, Any]:
     if rules.redact is None:
         return text
     try:
-        return _redacted(text, rules.redact)
+        return {name: _redacted(one, rules.redact) for name, one in text.items()}
     except Exception:
         # What could not be redacted is not written.
         return {}

@@ -41,6 +41,8 @@ class Proxy:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass one request on, and its answer back."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
         if scope["type"] != "http":
             return
         content = await _body(receive)
@@ -51,14 +53,11 @@ class Proxy:
         try:
             await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            is_left = not passing.done()
-            for task in (passing, leaving):
-                task.cancel()
-            # When its caller has gone nobody is to be told.
-            with contextlib.suppress(asyncio.CancelledError):
-                await passing
-            if is_left:
-                await asyncio.gather(leaving, return_exceptions=True)
+            # When its caller has gone the upstream is let go as well.
+            passing.cancel()
+            leaving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await passing
 
     async def _pass(self, scope: Any, content: bytes, send: Any) -> None:
         request = self._request(scope, content)
@@ -107,9 +106,12 @@ class Proxy:
         finally:
             await response.aclose()
 
-    async def close(self) -> None:
-        """Close the connections to the upstream."""
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
         await self._client.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -109,7 +109,8 @@ class Recorder:
             self._queue.put(None)
             self._thread.join(_CLOSE_WAIT_S)
 
-    def _put(self, tried: Tried) -> None:
+    def put(self, tried: Tried) -> None:
+        """Take a try that is complete; never waits."""
         if self._is_closed:
             return
         size = tried.answer_bytes + int(tried.request.headers.get("content-length", 0))

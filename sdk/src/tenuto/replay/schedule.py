@@ -146,6 +146,7 @@ class _Live:
         self._first_s = min(one.turns[0].start_s for one in trace.sessions if one.turns)
         self._turn = [0] * len(trace.sessions)
         self._is_out = [False] * len(trace.sessions)
+        self._has_ended = [False] * len(trace.sessions)
         # Recorded end of the last thing that a session's next turn waits for.
         self._free_s = [self._first_s] * len(trace.sessions)
         self._parent: list[int | None] = []
@@ -214,7 +215,12 @@ class _Live:
 
     def _end(self, s: int, now_s: float) -> None:
         """Let go of what waits for the end of a session."""
-        while (parent := self._parent[s]) is not None:
+        # Of sessions without turns one may end with its last child, and come up by itself.
+        while not self._has_ended[s]:
+            self._has_ended[s] = True
+            parent = self._parent[s]
+            if parent is None:
+                return
             ended_s = self._free_s[s]
             self._children[parent] -= 1
             joined = self._sessions[s].joined_before

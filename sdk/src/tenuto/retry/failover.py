@@ -18,7 +18,7 @@ def order(urls: Sequence[str], down_until_s: Mapping[str, float], now_s: float) 
         down_until_s: for URLs that failed, the time at which they have cooled down.
         now_s: on the same clock.
     """
-    return sorted(urls, key=lambda url: max(down_until_s.get(url, now_s) - now_s, 0.0))
+    return sorted(urls, key=lambda url: max(down_until_s.get(url, now_s), now_s))
 
 
 class Routes:

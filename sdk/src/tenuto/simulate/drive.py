@@ -42,6 +42,7 @@ def simulate(
 
 def header_of(traces: Sequence[Trace], setup: Setup) -> Header:
     """Return the header of a simulation's result file."""
+    block_size = setup.block_size or (traces[0].block_size if traces else None)
     return Header(
         name=setup.name,
         traces={trace.id: digest(trace) for trace in traces},
@@ -57,7 +58,7 @@ def header_of(traces: Sequence[Trace], setup: Setup) -> Header:
         target="simulator",
         ranks=setup.ranks,
         gpus=float(setup.ranks),
-        engine=setup.engine(),
+        engine={**setup.engine(), "block_size": block_size},
     )
 
 

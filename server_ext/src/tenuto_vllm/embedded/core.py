@@ -166,10 +166,6 @@ class Core:
             return self._happened[0].at_s
         return self._events[0][0] if self._events else None
 
-    def loads(self) -> Sequence[RankLoad]:
-        """Return each rank's load, rank order."""
-        return [rank.load() for rank in self.ranks]
-
     def submit(self, call: Call, now_s: float, rank: int | None = None) -> Ticket:
         """Place a call and put it in its rank's line; what follows comes from `advance`.
 
@@ -236,7 +232,7 @@ class Core:
             home=self._homes.get(call.session),
             run_home=self._run_homes.get(call.run),
             parent_home=self._homes.get(call.parent),
-            loads=self.loads(),
+            loads=[rank.load() for rank in self.ranks],
             recent=self._recent.at(now_s, len(self.ranks)),
             found=lambda rank: self.ranks[rank].pool.found(call.keys, call.prompt_tokens),
         )

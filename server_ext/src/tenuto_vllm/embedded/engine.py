@@ -135,7 +135,7 @@ class Engine:
 
     def loads(self) -> Sequence[float]:
         """Return unfinished requests of each rank, rank order."""
-        return [float(load.inflight) for load in self._core.loads()]
+        return [float(rank.load().inflight) for rank in self._core.ranks]
 
     def stats(self) -> list[dict[str, int]]:
         """Return `RankStats` of each rank as plain dictionaries, rank order."""
