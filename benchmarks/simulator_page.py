@@ -39,8 +39,8 @@ _PLACEMENT = """
 Stock vLLM's rule (`least-loaded`) computes {times_1} times what a sticky session does at 1M tokens
 a rank, and {times_2} times at 2M: memory does not help it. Hashing costs balance and, while
 memory is short, cache. `subagent-keyed` differs from `session-sticky` in the {forking} sessions
-that fork. `tenuto` is the extension's present rule: it counts recent sessions where
-the others see load alone.
+that fork. `tenuto` is the extension's present rule: a session's first turn goes to the least loaded
+rank, of several to the one with the fewest recent sessions, then by hash.
 
 ## Retention
 
