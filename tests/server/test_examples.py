@@ -47,12 +47,14 @@ def test_the_readmes_program_runs_as_it_stands_but_for_the_address_and_the_model
     tmp_path: Path,
 ) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
-    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    program, recording = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    program = program.replace("asyncio.run(main())\n", recording)
     with serve(middleware=[tenuto_vllm.TurnMiddleware]) as url:
         program = program.replace("http://localhost:8000", url).replace('"MODEL"', '"tiny"')
         (tmp_path / "program.py").write_text(program, encoding="utf-8")
         done = subprocess.run(
             [sys.executable, tmp_path / "program.py"],
+            cwd=tmp_path,
             check=False,
             capture_output=True,
             text=True,
@@ -62,6 +64,7 @@ def test_the_readmes_program_runs_as_it_stands_but_for_the_address_and_the_model
         assert (done.returncode, done.stderr) == (0, "")
         placed = httpx.get(f"{url}/tenuto/status").json()["placed"]
     assert placed == {"first": 2}
+    assert len((tmp_path / "run.jsonl").read_text("utf-8").splitlines()) == 2
 
 
 def test_every_way_to_call_works_on_a_wrapped_client() -> None:

@@ -43,15 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tenuto: no command {name!r}\n\n{_help()}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        module = importlib.import_module(_COMMANDS[name].module)
-    except ImportError as error:
-        print(f"tenuto {name}: {error}; pip install 'tenuto[tools]'", file=sys.stderr)
-        return 1
-    try:
-        return module.main(given[1:])
+        return importlib.import_module(_COMMANDS[name].module).main(given[1:])
     except ConfigError as error:
         print(f"tenuto {name}: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except ImportError as error:
+        print(f"tenuto {name}: {error}; pip install 'tenuto[tools]'", file=sys.stderr)
+        return 1
 
 
 def _help() -> str:
