@@ -97,7 +97,8 @@ test-floor: $(FLOOR)/ready
 		--ignore tests/unit/sdk/conformance --ignore tests/unit/sdk/dialects \
 		--ignore-glob "tests/server/test_middleware*" --ignore-glob "tests/server/test_carriers*" \
 		--ignore-glob "tests/server/test_embedded*" --ignore-glob "tests/server/test_conformance*" \
-		--ignore-glob "tests/server/test_replay*" --ignore-glob "tests/server/test_proxy*"
+		--ignore-glob "tests/server/test_replay*" --ignore-glob "tests/server/test_proxy*" \
+		--ignore tests/server/test_demo.py
 
 test-router: $(ROUTER)/ready
 	$(ROUTER)/bin/pytest tests/router
