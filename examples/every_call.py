@@ -49,6 +49,7 @@ def main(base_url: str) -> None:
     # Outside every run a call goes out unmarked and works.
     plain = client.chat.completions.create(model="tiny", messages=question, max_tokens=4)
     print(f"unmarked: {plain.choices[0].finish_reason}")
+    client.close()
 
 
 if __name__ == "__main__":
