@@ -152,9 +152,8 @@ class _Player:
         for one in due:
             trace = self._traces[one.ref.trace]
             turn = trace.sessions[one.ref.session].turns[one.ref.turn]
-            space = "" if trace.block_scope == "global" else trace.id
             prompt = self._ask.prompt(
-                turn, trace.block_size, salt=space + self._salt, call=self._asked
+                turn, trace.block_size, salt=trace.space + self._salt, call=self._asked
             )
             self._mark(one.ref.trace)
             self._prompts[one.ref] = (self._asked, prompt)

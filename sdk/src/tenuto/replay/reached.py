@@ -64,9 +64,8 @@ class Reached:
             and result.error is None
             and result.prompt_tokens == max(1, turn.input_tokens)
         ):
-            space = "" if trace.block_scope == "global" else trace.id
             reachable, by_rank = self._reach.sent(
-                space, turn.blocks, turn.input_tokens, trace.block_size, result.rank
+                trace.space, turn.blocks, turn.input_tokens, trace.block_size, result.rank
             )
             result = replace(result, reachable_tokens=reachable, rank_reachable_tokens=by_rank)
         self._tell(result)

@@ -123,8 +123,7 @@ class _Player:
     def _send(self, due: Due, now_s: float) -> None:
         trace = self._traces[due.ref.trace]
         turn = trace.sessions[due.ref.session].turns[due.ref.turn]
-        space = "" if trace.block_scope == "global" else trace.id
-        keys = self._keys.of(space, turn)
+        keys = self._keys.of(trace.space, turn)
         call = call_of(self._traces, due.ref, self._setup, keys, self._block_size)
         pool = self._core.ranks[0].pool
         if pool.blocks_for(call.prompt_tokens, call.output_tokens) > pool.total:
@@ -132,7 +131,7 @@ class _Player:
             return
         ticket = self._core.submit(call, now_s)
         reach = self._reach.sent(
-            space, turn.blocks, turn.input_tokens, trace.block_size, ticket.rank
+            trace.space, turn.blocks, turn.input_tokens, trace.block_size, ticket.rank
         )
         self._flying[ticket] = (due, *reach)
 

@@ -71,10 +71,6 @@ class Keys:
         step = size // engine_size
         return (keys[:, None] * step + np.arange(step)).ravel()[:full]
 
-    def drop(self, space: str) -> None:
-        """Let go of a space whose prompts will not be asked for again."""
-        self._spaces.pop(space, None)
-
     def _walk(
         self, edges: dict[int, _Edge], runs: list[tuple[int, int]]
     ) -> list[NDArray[np.int64]]:

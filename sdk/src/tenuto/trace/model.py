@@ -131,6 +131,11 @@ class Trace:
             turns_of[session.label] = len(session.turns)
 
     @property
+    def space(self) -> str:
+        """Where its block ids mean the same: equal in traces that share them, else its id."""
+        return "" if self.block_scope == "global" else self.id
+
+    @property
     def requests(self) -> int:
         """How many model calls all sessions make together."""
         return sum(len(session.turns) for session in self.sessions)

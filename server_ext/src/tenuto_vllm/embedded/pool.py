@@ -20,8 +20,6 @@ Ints = NDArray[np.int64]
 # Keys that no prompt has: of a block that is not full, and of one that nothing will look for.
 PLAIN, NAMELESS = -1, -2
 
-_NONE = np.empty(0, np.int64)
-
 
 @dataclass(slots=True)
 class Table:
@@ -322,8 +320,3 @@ class Pool:
         self._batch_of[kept] = number
         if held.session:
             self._latest.setdefault(held.session, []).append(number)
-
-
-def no_keys() -> Ints:
-    """Return the keys of a prompt that fills no block."""
-    return _NONE
