@@ -8,25 +8,18 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self, cast
+from typing import Any, BinaryIO, Self, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from tenuto.results.header import Header
 from tenuto.results.turn import TurnResult
+from tenuto.trace.problem import Problem
 
 # Header fields in which two headers of one file may differ.
 MAY_DIFFER = frozenset({"started", "resumed", "machine"})
 
 _TURN = TypeAdapter(TurnResult)
-
-
-class Problem(NamedTuple):
-    """What is wrong with a file; a note is something that was repaired."""
-
-    line: int | None
-    what: str
-    is_note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +161,7 @@ class _Reading:
 
     def results(self) -> Results:
         if not self._headers:
-            told = "; ".join(f"line {line}: {what}" for line, what, _ in self.problems[:3])
+            told = "; ".join(f"line {one.line}: {one.what}" for one in self.problems[:3])
             raise ValueError(f"{self._name}: no header of a result file. {told}".rstrip(". "))
         turns = tuple(turn for _, lines in self._kept.values() for turn in lines.values())
         return Results(self._headers[-1], turns, tuple(self.problems))
