@@ -8,7 +8,6 @@ The JSON files are what the benchmarks print, with machine and date.
 from __future__ import annotations
 
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,27 @@ Machines of this kind are shared and noisy: token counts are exact, times compar
 one run and nothing else.
 """
 _SESSIONS = """
-## Four sessions on two ranks, real vLLM
+## Recorded sessions on two ranks, real vLLM
 
 `make bench-vllm`: vLLM {vllm} (CPU build, a tiny random model, blocks of {block} tokens), two
-data-parallel ranks. Four sessions of ten turns run at once, each turn on a new TCP connection,
-with growing prompts of 4,200 tokens in the mean. Stock vLLM and vLLM with the extension take
-turns, {rounds} times each; figures are medians, lowest and highest in brackets. Ranks are those
-that vLLM's engine client chose (`RankObserver`). {machine}.
+data-parallel ranks that each hold everything. Three recorded coding sessions with {subagents}
+subagents ([examples/traces](../examples/traces), lengths divided by 8) are replayed at once,
+{calls} calls without pauses, each on a new TCP connection: `tenuto replay --mode asap
+--new-connections --repeat {repeat}`, stock vLLM and vLLM with the extension in turn. Figures are
+those of `tenuto compare` and `tenuto replay`, 95 % intervals in brackets, tokens a repeat's.
+Both sides get the same calls with the same headers. {machine}.
 
-| API processes | | later turns that lost cache | sessions on one rank | requests per rank \
-| prompt tokens | cached | computed | TTFT of later turns, p50 ms |
-|--:|---|--:|--:|--:|--:|--:|--:|--:|
+| API processes | | calls that lost cache | sessions on one rank | calls of each rank \
+| prompt tokens | computed | lost to placement | hit rate | of what caches without end hit \
+| TTFT p50, ms | TTFT p90, ms |
+|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 """
 _TIMES = """
-A later turn has the session's last prompt behind it; it lost cache when it did not find all
-complete blocks of it. Both sides compute the first turns, which nothing can save.
-Stock placement can be lucky: of two ranks in rotation, four sessions in lockstep may meet the
-same ones again. Single runs with as few as 4 turns short were seen; with five sessions, 14 runs
-had 16 to 25 of 45.
-Time to first token on two cores is mostly Python and the other sessions' work: its spread is
-as large as the difference, so no claim about latency is made from it.
+A call lost cache when more than a block that some rank had computed was not found where it was
+served. What no cache had is computed on both sides, and nothing can save it.
+{verdicts}
+Two servers share two cores, and time to first token is mostly Python and the other sessions'
+work. So times are told with their intervals, and only what `tenuto compare` calls different is.
 """
 _OVERHEAD = """
 ## What it costs
@@ -92,13 +92,17 @@ _PICKS = (
 def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str, Any]) -> str:
     """Return the page; pure."""
     runs = sessions["runs"]
+    first = runs[0]["replay"][0]
     text = _HEAD + _SESSIONS.format(
         vllm=sessions["vllm"],
         block=sessions["block_size"],
-        rounds=1 + max(run["round"] for run in runs),
+        repeat=sessions["repeat"],
+        calls=runs[0]["compare"]["paired_turns"],
+        subagents=first["sessions"] // sessions["repeat"] - len(sessions["traces"]),
         machine=sessions["machine"],
     )
-    text += "".join(f"| {' | '.join(row)} |\n" for row in session_rows(runs)) + _TIMES
+    text += "".join(f"| {' | '.join(row)} |\n" for row in session_rows(runs))
+    text += _TIMES.format(verdicts="\n".join(map(_verdict, runs)))
     text += _OVERHEAD.format(**overhead)
     for key, what in _COSTS:
         cost = overhead[key]
@@ -131,42 +135,37 @@ def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str,
 def session_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return the cells of the sessions table, a row for each side and number of processes."""
     rows: list[tuple[str, ...]] = []
-    for processes in sorted({run["api_processes"] for run in runs}):
-        for side, name in (("stock", "stock vLLM"), ("tenuto", "with tenuto")):
-            own = [run for run in runs if (run["api_processes"], run["side"]) == (processes, side)]
-            later = own[0]["turns"] - len(own[0]["sessions"])
+    for run in runs:
+        sides = zip(("a", "b"), ("stock vLLM", "with tenuto"), run["replay"], strict=True)
+        for side, name, replayed in sides:
+            figures, tokens = run["compare"]["figures"], run["compare"]["tokens"]
             rows.append(
                 (
-                    str(processes),
+                    str(run["api_processes"]),
                     name,
-                    f"{spread(own, 'turns_short_of_cache')} of {later}",
-                    f"{spread(own, 'sessions_on_one_rank')} of {len(own[0]['sessions'])}",
-                    ", ".join(
-                        sorted(
-                            {" / ".join(map(str, run["requests_per_rank"].values())) for run in own}
-                        )
-                    ),
-                    spread(own, "prompt_tokens"),
-                    spread(own, "cached_tokens"),
-                    spread(own, "uncached_tokens"),
-                    spread(own, "ttft_after_the_first_turn_p50_ms"),
+                    f"{figures['turns_short'][side]['value']:.0%}",
+                    f"{replayed['sessions_on_one_rank']} of {replayed['sessions']}",
+                    " / ".join(map(str, replayed["requests_per_rank"])),
+                    f"{replayed['prompt_tokens'] // run['compare']['repeats'][0]:,}",
+                    f"{tokens['uncached'][side]['value']:,.0f}",
+                    f"{tokens['placement'][side]['value']:,.0f}",
+                    f"{figures['hit_rate'][side]['value']:.1%}",
+                    f"{figures['hit_of_theoretical'][side]['value']:.1%}",
+                    *(spread_ms(figures[key][side]) for key in ("ttft_p50_s", "ttft_p90_s")),
                 )
             )
     return rows
 
 
-def ranks_of(run: dict[str, Any]) -> str:
-    """Return the requests of each rank, such as `20 / 20`."""
-    return " / ".join(map(str, run["requests_per_rank"].values()))
+def _verdict(run: dict[str, Any]) -> str:
+    words = run["compare"]["verdict"]["words"]
+    return f"`tenuto compare`, API processes {run['api_processes']}: *{words}*"
 
 
-def spread(runs: list[dict[str, Any]], key: str) -> str:
-    """Return the median, and lowest and highest where they differ."""
-    values = sorted(run[key] for run in runs)
-    middle = f"{round(statistics.median(values)):,}"
-    if values[0] == values[-1]:
-        return middle
-    return f"{middle} ({round(values[0]):,}–{round(values[-1]):,})"  # noqa: RUF001
+def spread_ms(estimate: dict[str, float]) -> str:
+    """Return seconds as milliseconds with their interval."""
+    value, low, high = (f"{1000 * estimate[key]:.0f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def main() -> None:

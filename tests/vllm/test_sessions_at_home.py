@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from benchmarks.sessions import run_sessions, turns_short_of_cache
 from examples.demo.engines import vllm_server
 
 from .conftest import OBSERVER, by_engine
+from .sessions import run_sessions, turns_short_of_cache
 
 BLOCK = 32
 MIDDLEWARE = ("tenuto_vllm.TurnMiddleware", OBSERVER)

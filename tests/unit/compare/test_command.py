@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -48,6 +50,16 @@ def test_the_table_names_the_cause_the_sides_and_what_was_resampled(
     for label in ("TTFT p99", "total tokens per GPU-second", "USD per million output tokens"):
         assert label in out
     assert re.search(r"^A  base$", out, re.MULTILINE)
+
+
+def test_a_reader_that_leaves_early_ends_the_command_without_a_traceback(files: list[str]) -> None:
+    command = [sys.executable, "-m", "tenuto.cli", "compare", *files, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 def test_json_has_a_verdict_for_each_file_against_the_first(

@@ -151,3 +151,24 @@ def test_definitions_are_the_public_ones() -> None:
     assert figure["usd_per_mtok_output"] == pytest.approx(spent / 110 * 1e6)
     assert figure["usd_per_mtok_uncached"] == pytest.approx(spent / 6_000 * 1e6)
     assert figure["hit_rate"] == pytest.approx(0.4)
+
+
+def test_a_turn_lost_cache_when_more_than_a_block_of_what_some_rank_had_was_not_found() -> None:
+    lost = [(0, 0), (16, 0), (32, 0), (0, 16), (0, 32)]  # to placement, to retention
+    turns = [
+        replace(
+            TURN,
+            turn=number,
+            cached_tokens=800 - placement - retention,
+            reachable_tokens=800,
+            rank_reachable_tokens=800 - placement,
+        )
+        for number, (placement, retention) in enumerate(lost)
+    ]
+    whole = [replace(turn, cached_tokens=800, rank_reachable_tokens=800) for turn in turns]
+    header = HEADER.model_copy(update={"engine": {"block_size": 16}})
+    made = compare(
+        Results(header, tuple(turns)), Results(header, tuple(whole)), rng=np.random.default_rng(0)
+    )
+    (short,) = [figure for figure in made.figures if figure.key == "turns_short"]
+    assert (short.a.value, short.b.value) == (2 / 5, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from typing import NamedTuple
 from tenuto.errors import ConfigError
 
 USAGE_ERROR = 2
+# What a shell says of a program that SIGPIPE ended.
+_READER_LEFT = 141
 
 
 class _Command(NamedTuple):
@@ -43,13 +46,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tenuto: no command {name!r}\n\n{_help()}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        return importlib.import_module(_COMMANDS[name].module).main(given[1:])
+        return _run(_COMMANDS[name].module, given[1:])
     except ConfigError as error:
         print(f"tenuto {name}: {error}", file=sys.stderr)
         return USAGE_ERROR
     except ImportError as error:
         print(f"tenuto {name}: {error}; pip install 'tenuto[tools]'", file=sys.stderr)
         return 1
+
+
+def _run(module: str, arguments: list[str]) -> int:
+    try:
+        status: int = importlib.import_module(module).main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough; the interpreter must not try again as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_LEFT
+    return status
 
 
 def _help() -> str:

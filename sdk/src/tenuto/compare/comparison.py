@@ -100,7 +100,9 @@ def compare(
         clusters=judge.count,
         allowed=tuple(found.values()),
         notes=_notes(pairs, parts, is_modelled, gpus, gpu_usd_per_hour),
-        figures=figures(pairs, judge, gpus=gpus, gpu_usd_per_hour=gpu_usd_per_hour),
+        figures=figures(
+            pairs, judge, block_size=block_size, gpus=gpus, gpu_usd_per_hour=gpu_usd_per_hour
+        ),
         parts=parts,
         verdict=verdict(parts, is_modelled=is_modelled),
     )

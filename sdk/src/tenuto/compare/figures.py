@@ -11,6 +11,7 @@ import numpy as np
 
 from tenuto.compare.judge import Judge, Name
 from tenuto.compare.pairs import Floats, Ints, Pairs, Side
+from tenuto.compare.parts import token_parts
 from tenuto.compare.values import Figure
 
 _PERCENTILES = (0.5, 0.9, 0.99)
@@ -18,15 +19,24 @@ _SESSION_PERCENTILES = (0.5, 0.9)
 
 
 def figures(
-    pairs: Pairs, judge: Judge, *, gpus: float | None, gpu_usd_per_hour: float | None
+    pairs: Pairs,
+    judge: Judge,
+    *,
+    block_size: int,
+    gpus: float | None,
+    gpu_usd_per_hour: float | None,
 ) -> tuple[Figure, ...]:
-    """Return all figures; those per GPU and of cost only where their denominators are given."""
+    """Return all figures; those per GPU and of cost only where their denominators are given.
+
+    `block_size` is in tokens, 0 where it is not known.
+    """
     return (
         *_latencies(pairs, judge),
         *_sessions(pairs, judge),
         *_runs(pairs, judge, gpus, gpu_usd_per_hour),
         *_interactivity(pairs, judge),
         *_hits(pairs, judge),
+        *_short(pairs, judge, block_size),
     )
 
 
@@ -124,6 +134,19 @@ def _hits(pairs: Pairs, judge: Judge) -> Iterator[Figure]:
     points, drawn = made(lambda total: _ratio(total, 1, 2))
     name = Name("hit_of_theoretical", "cached / theoretically cached", "share", "more")
     yield judge.figure(name, points, drawn, scale=abs(1 - points[0]))
+
+
+def _short(pairs: Pairs, judge: Judge, block_size: int) -> Iterator[Figure]:
+    counted: list[Floats] = []
+    for side in (pairs.a, pairs.b):
+        parts = token_parts(side, block_size=block_size)
+        if parts.placement is None or parts.retention is None:
+            return
+        short = (parts.placement > block_size) | (parts.retention > 0)
+        counted.append(np.stack([short.astype(float), np.ones_like(side.start_s)]))
+    made = judge.totals((counted[0], counted[1]))
+    points, drawn = made(lambda total: _ratio(total, 0, 1))
+    yield judge.figure(Name("turns_short", "turns that lost cache", "share"), points, drawn)
 
 
 def _ratio(total: Floats, above: int, below: int) -> Floats:

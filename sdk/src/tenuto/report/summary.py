@@ -16,7 +16,7 @@ class Summary:
         requests: number of turns.
         requests_per_rank: turns that each rank served, in rank order; turns whose rank
             is unknown are in none.
-        sessions: number of sessions.
+        sessions: number of sessions; each repeat has its own.
         sessions_on_one_rank: sessions whose turns were all served by one known rank.
         prompt_tokens: prompt tokens of all turns.
         cached_tokens: prompt tokens that came from a rank's cache.
@@ -50,12 +50,13 @@ def summarise(results: Sequence[TurnResult], *, ranks: int) -> Summary:
     """Add up results of one side.
 
     Args:
-        results: in any order; sessions are told apart by trace and label.
+        results: in any order; sessions are told apart by trace, label and repeat.
         ranks: data-parallel ranks of the server, >= 1.
     """
-    visited: dict[tuple[str, str], set[int | None]] = {}
+    visited: dict[tuple[str, str, int], set[int | None]] = {}
     for result in results:
-        visited.setdefault((result.trace, result.session), set()).add(result.rank)
+        session = (result.trace, result.session, result.repeat)
+        visited.setdefault(session, set()).add(result.rank)
     ttft_s = sorted(result.ttft_s for result in results)
     return Summary(
         requests=len(results),

@@ -1,4 +1,4 @@
-"""Four interleaved sessions of ten turns, the workload behind docs/measurements.md."""
+"""Interleaved sessions of a program that has one line of tenuto, or none."""
 
 from __future__ import annotations
 
