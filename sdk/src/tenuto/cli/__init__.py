@@ -12,7 +12,8 @@ from typing import NamedTuple
 from tenuto.errors import ConfigError
 
 USAGE_ERROR = 2
-# What a shell says of a program that SIGPIPE ended.
+# What a shell says of a program that SIGINT or SIGPIPE ended.
+_INTERRUPTED = 130
 _READER_LEFT = 141
 
 
@@ -51,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tenuto {name}: {error}", file=sys.stderr)
         return USAGE_ERROR
     except ImportError as error:
-        print(f"tenuto {name}: {error}; pip install 'tenuto[tools]'", file=sys.stderr)
+        cure = "" if "pip install" in str(error) else "; pip install 'tenuto[tools]'"
+        print(f"tenuto {name}: {error}{cure}", file=sys.stderr)
         return 1
 
 
@@ -59,6 +61,8 @@ def _run(module: str, arguments: list[str]) -> int:
     try:
         status: int = importlib.import_module(module).main(arguments)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read has seen enough; the interpreter must not try again as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -50,7 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     width = shutil.get_terminal_size().columns
     print(table(report, width=width, colour=is_terminal and "NO_COLOR" not in os.environ))
     if not report.runs[0].calls:
-        print("tenuto conformance: the command called no model at the server", file=sys.stderr)
+        print(
+            "tenuto conformance: the command called no model at the server, whose URL it was "
+            "given in OPENAI_BASE_URL",
+            file=sys.stderr,
+        )
         return _UNUSABLE
     if not any(result.status in _JUDGED for result in report):
         print("tenuto conformance: requests tell nothing of what is in --only", file=sys.stderr)

@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tenuto_vllm import _wire
 from tenuto_vllm.embedded.ask import Ask, Reply
+from tenuto_vllm.embedded.asked import asked
 from tenuto_vllm.embedded.engine import Engine, Generation
 from tenuto_vllm.embedded.errors import RequestError, error_body
 from tenuto_vllm.embedded.fields import read_body
@@ -75,8 +75,7 @@ class GenerationRoute:
                 ask.prompt,
                 ask.output,
                 _named_rank(request),
-                session=request.headers.get(_wire.SESSION, ""),
-                run=request.headers.get(_wire.RUN, ""),
+                asked(scope["headers"]),
             )
         except ClientDisconnect:
             return

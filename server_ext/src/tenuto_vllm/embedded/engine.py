@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tenuto_vllm.embedded.asked import Asked
 from tenuto_vllm.embedded.clock import Clock, RealClock
 from tenuto_vllm.embedded.core import Call, Core, Ticket
 from tenuto_vllm.embedded.errors import RequestError
@@ -166,9 +167,7 @@ class Engine:
         prompt: Sequence[int],
         output: str,
         rank: int | None = None,
-        *,
-        session: str = "",
-        run: str = "",
+        asked: Asked | None = None,
     ) -> Generation:
         """Place a request; it counts as in flight until the result is closed or has ended.
 
@@ -176,8 +175,7 @@ class Engine:
             prompt: token ids in [0, 2**32).
             output: what will be answered, ASCII, one token per character.
             rank: the rank that the request names; the placement decides if None.
-            session: that it belongs to, for placements that go by it.
-            run: the session's run; the session by itself where it is empty.
+            asked: whose it is and what follows it, for the policies; nothing is known if None.
 
         Raises:
             RequestError: no such rank, or the request can never fit.
@@ -195,8 +193,7 @@ class Engine:
             len(prompt),
             len(output),
             keys[full:],
-            session=session,
-            run=run or session,
+            **(asked or Asked())._asdict(),
         )
         ticket = self._core.submit(call, self._clock.now(), rank)
         self._admissions[ticket] = asyncio.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Latency:
         """Refuse what is no duration."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if not value >= 0:
+            if not 0 <= value < math.inf:
                 raise ValueError(f"{field.name} is {value}; it must be 0 or more seconds")
 
     def prefill(self, uncached_tokens: int, prompt_tokens: int) -> float:

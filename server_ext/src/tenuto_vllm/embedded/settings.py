@@ -56,6 +56,10 @@ class EngineSettings:
             if getattr(self, name) not in known:
                 there_are = ", ".join(known)
                 raise ValueError(f"no {name} {getattr(self, name)!r}; there are {there_are}")
+        # No request says whose it is, and none what comes after it.
+        if self.placement == "user-hash" or RETENTIONS[self.retention].is_oracle:
+            name = "user-hash" if self.placement == "user-hash" else self.retention
+            raise ValueError(f"{name} needs what no request says; `tenuto simulate` has it")
 
     def takes(self) -> Latency:
         """Return how long things take."""
