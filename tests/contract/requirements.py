@@ -7,6 +7,7 @@ DECISIONS = "tests/server/test_client_decisions.py"
 WIRE = "tests/unit/sdk/test_wire.py"
 IDENTITY = "tests/unit/sdk/test_identity.py"
 CONTEXT = "tests/unit/sdk/test_context.py"
+MOVES = "tests/server/test_middleware_moves.py"
 MIDDLEWARE = "tests/server/test_middleware.py"
 HOSTS = "tests/server/test_middleware_hosts.py"
 PLACEMENT = "tests/unit/server_ext/test_placement.py"
@@ -119,10 +120,20 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
         (VLLM, "test_every_turn_finds_its_last_prompt_cached_at_one_home_and_both_ranks_are_used"),
         (VLLM, "test_every_route_obeys_the_token_over_new_connections"),
     ],
+    "place-moved": [
+        (MOVES, "test_a_session_that_was_evicted_at_home_is_placed_anew_and_stays_there"),
+        (MOVES, "test_a_session_is_not_moved_while_its_home_holds_it"),
+        (PLACEMENT, "test_a_warm_session_leaves_when_the_wait_costs_more_than_its_prompt"),
+        (PLACEMENT, "test_a_session_moves_at_most_once_in_a_minute"),
+    ],
     "place-first": [
-        (PLACEMENT, "test_a_first_turn_goes_to_the_least_loaded_rank_with_fewest_recent_sessions"),
+        (PLACEMENT, "test_a_first_turn_goes_to_the_least_loaded_rank_of_those_that_hold_nothing"),
+        (PLACEMENT, "test_a_first_turn_avoids_the_rank_that_holds_and_has_computed_more"),
         (VLLM, "test_first_turns_sent_at_once_use_both_ranks"),
         (VIEW, "test_the_least_load_is_the_rank_that_stock_vllm_would_choose"),
+    ],
+    "place-auxiliary": [
+        (MOVES, "test_an_auxiliary_call_goes_where_there_is_room_and_leaves_no_home"),
     ],
     "place-hash": [
         (PLACEMENT, "test_a_later_turn_without_a_token_goes_by_hash_whatever_the_load"),
@@ -136,7 +147,7 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
         (VIEW, "test_ranks_and_loads_follow_an_engine_that_grows"),
         (VLLM, "test_the_status_route_tells_the_ranks_of_the_running_engine"),
     ],
-    "place-no-map": [(MIDDLEWARE, "test_ten_thousand_sessions_leave_nothing_in_the_middleware")],
+    "place-no-map": [(MIDDLEWARE, "test_ten_thousand_sessions_leave_no_more_than_a_thousand")],
     "place-unmarked": [
         (MIDDLEWARE, "test_a_request_without_a_session_is_answered_as_by_the_stock_server"),
         (VLLM, HOSTILE),

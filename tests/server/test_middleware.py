@@ -21,6 +21,7 @@ import tenuto
 import tenuto_vllm
 from tenuto_vllm.config import Settings
 from tenuto_vllm.embedded import Engine, EngineSettings, serve
+from tenuto_vllm.engine.seam import SCOPE_KEY
 from tenuto_vllm.placement import by_hash
 from tests.loopback import eventually
 
@@ -257,13 +258,21 @@ def test_trust_in_ranks_is_given_only_by_a_clear_yes(value: str, trusts: bool) -
     assert Settings.from_env({"TENUTO_TRUST_RANK": value}).trust_rank is trusts
 
 
-def test_ten_thousand_sessions_leave_nothing_in_the_middleware() -> None:
-    held = tenuto_vllm.TurnMiddleware(Instant(ranks=8))
-    asyncio.run(visit(held, range(100)))
+def test_ten_thousand_sessions_leave_no_more_than_a_thousand() -> None:
+    held = tenuto_vllm.TurnMiddleware(Instant(ranks=8), settings=Settings(sessions=50))
+    asyncio.run(visit(held, range(1_000)))
     before = reachable(held)
-    asyncio.run(visit(held, range(100, 10_000)))
-    # 9,900 sessions; a float or two come and go.
+    asyncio.run(visit(held, range(1_000, 10_000)))
+    # 9,000 sessions; a float or two come and go.
     assert reachable(held) < before + 100
+
+
+@pytest.mark.parametrize(
+    ("value", "sessions"),
+    [("7", 7), (" 12 ", 12), ("0", 32768), ("", 32768), ("-3", 32768), ("many", 32768)],
+)
+def test_a_number_of_sessions_that_is_none_is_the_default(value: str, sessions: int) -> None:
+    assert Settings.from_env({"TENUTO_SESSIONS": value}).sessions == sessions
 
 
 class Instant:
@@ -273,6 +282,7 @@ class Instant:
         self.state = SimpleNamespace(tenuto_view=Engine(EngineSettings(ranks=ranks)))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[SCOPE_KEY].prompt_tokens = 1_000
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 

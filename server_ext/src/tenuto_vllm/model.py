@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Why = Literal["home", "first", "parent", "hash", "moved", "unkeyed"]
+Why = Literal["home", "first", "parent", "hash", "moved", "auxiliary", "unkeyed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class EngineView(Protocol):
 
         It is new after a restart: a token that carries another name is stale.
         """
+        ...
+
+    def capacity(self) -> int | None:
+        """Return the tokens that each rank's cache holds; None where that is not known."""
         ...
 
     def loads(self) -> Sequence[float]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto_vllm._wire import Markers, Turn, affinity_token
-from tenuto_vllm.placement import Recent, by_hash, home_of, place
+from tenuto_vllm.model import Placement
+from tenuto_vllm.placement import Ledger, Pending, by_hash, home_of, place
 
 ids = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=8, max_size=40)
 ranks = st.integers(1, 64)
@@ -58,26 +62,145 @@ def test_another_instance_and_a_rank_that_is_gone_name_no_home() -> None:
     assert home_of(Markers("some-session"), "here", 2) is None
 
 
-@given(ids, loads, st.data())
-def test_a_first_turn_goes_to_the_least_loaded_rank_with_fewest_recent_sessions(
-    session: str, load: list[float], data: st.DataObject
+def placed(
+    said: Markers,
+    named: Placement | None = None,
+    *,
+    ledger: Ledger,
+    pending: Pending | None = None,
+    load: Sequence[float] | None = None,
+    now_s: float = 0.0,
+) -> Placement:
+    return place(
+        said,
+        named,
+        ledger=ledger,
+        pending=pending or Pending(),
+        loads=lambda: load or [0.0] * ledger.ranks,
+        now_s=now_s,
+    )
+
+
+def served(ledger: Ledger, session: str, rank: int, turn: int, tokens: int, at_s: float) -> None:
+    ledger.sent(session, rank, turn, at_s)
+    ledger.begun(session, rank, tokens, at_s)
+
+
+@given(ids, loads)
+def test_a_first_turn_goes_to_the_least_loaded_rank_of_those_that_hold_nothing(
+    session: str, load: list[float]
 ) -> None:
-    count = len(load)
-    recent = data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=count, max_size=count))
-    placement = place(Markers(session, turn=Turn(n=0)), load, recent)
+    placement = placed(Markers(session, turn=Turn(n=0)), ledger=Ledger(len(load)), load=load)
     assert placement.why == "first"
-    best = min(zip(load, recent, strict=True))
-    assert (load[placement.rank], recent[placement.rank]) == best
-    tied = [rank for rank in range(count) if (load[rank], recent[rank]) == best]
-    assert placement.rank == tied[by_hash(session, len(tied))]
+    tied = [rank for rank in range(len(load)) if load[rank] == min(load)]
+    assert placement.rank == by_hash(session, len(load), tied)
+
+
+@given(ids, st.integers(2, 16), st.data())
+def test_a_first_turn_avoids_the_rank_that_holds_and_has_computed_more(
+    session: str, n: int, data: st.DataObject
+) -> None:
+    busy = data.draw(st.integers(0, n - 1))
+    ledger = Ledger(n, 1_000_000)
+    served(ledger, "another-session", busy, 0, 50_000, 0.0)
+    assert placed(Markers(session, turn=Turn(n=0)), ledger=ledger).rank != busy
 
 
 @given(ids, loads, st.integers(1, 9) | st.none())
 def test_a_later_turn_without_a_token_goes_by_hash_whatever_the_load(
     session: str, load: list[float], turn: int | None
 ) -> None:
-    placement = place(Markers(session, turn=Turn(n=turn)), load, [0.0] * len(load))
+    said = Markers(session, turn=Turn(n=turn))
+    placement = placed(said, ledger=Ledger(len(load)), load=load)
     assert (placement.rank, placement.why) == (by_hash(session, len(load)), "hash")
+
+
+@given(ids, loads, st.integers(0, 9), st.data())
+def test_a_session_whose_home_is_free_goes_there_whatever_the_load(
+    session: str, load: list[float], turn: int, data: st.DataObject
+) -> None:
+    home = Placement(data.draw(st.integers(0, len(load) - 1)), "home")
+    said = Markers(session, turn=Turn(n=turn))
+    assert placed(said, home, ledger=Ledger(len(load), 100), load=load) == home
+
+
+def test_a_session_that_has_lost_its_cache_is_placed_anew() -> None:
+    ledger = Ledger(2, 1000)
+    served(ledger, "session-a", 0, 0, 600, 0.0)
+    for n in range(3):
+        served(ledger, f"session-{n}", 0, 0, 600, 1.0)
+    said = Markers("session-a", turn=Turn(n=1))
+    assert placed(said, Placement(0, "home"), ledger=ledger) == Placement(1, "moved")
+    # Where all ranks are alike it stays, though nothing holds it there.
+    served(ledger, "session-b", 1, 0, 600, 2.0)
+    served(ledger, "session-c", 1, 0, 600, 2.0)
+    served(ledger, "session-d", 1, 0, 600, 2.0)
+    served(ledger, "session-e", 1, 0, 600, 2.0)
+    assert placed(said, Placement(0, "home"), ledger=ledger) == Placement(0, "home")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "context", "moves"),
+    [(2_000, 1_000, False), (100_000, 1_000, True), (100_000, 60_000, False)],
+    ids=["a short wait", "a long wait", "a long wait, and much to compute again"],
+)
+def test_a_warm_session_leaves_when_the_wait_costs_more_than_its_prompt(
+    waiting: int, context: int, moves: bool
+) -> None:
+    ledger, pending = Ledger(2, 1_000_000), Pending(1_000.0)
+    served(ledger, "session-a", 0, 0, context, 0.0)
+    pending.begin(0, waiting)
+    said = Markers("session-a", turn=Turn(n=1))
+    found = placed(said, Placement(0, "home"), ledger=ledger, pending=pending, now_s=100.0)
+    assert found == (Placement(1, "moved") if moves else Placement(0, "home"))
+
+
+@given(st.lists(st.floats(0, 30), min_size=1, max_size=60))
+def test_a_session_moves_at_most_once_in_a_minute(waits: list[float]) -> None:
+    ledger, now_s, home, moved = Ledger(2, 1_000_000), 0.0, 0, []
+    served(ledger, "session-a", 0, 0, 10, now_s)
+    for turn, wait_s in enumerate(waits, start=1):
+        now_s += wait_s
+        pending = Pending(1_000.0)
+        pending.begin(home, 1_000_000)
+        said, named = Markers("session-a", turn=Turn(n=turn)), Placement(home, "home")
+        found = placed(said, named, ledger=ledger, pending=pending, now_s=now_s)
+        if found.why == "moved":
+            moved.append(now_s)
+        home = found.rank
+        served(ledger, "session-a", home, turn, 10 + turn, now_s)
+    assert all(later - earlier >= 60 for earlier, later in itertools.pairwise(moved))
+    assert moved
+
+
+def test_children_at_once_stay_with_their_parent_until_its_rank_is_full_of_them() -> None:
+    ledger, pending = Ledger(8, 10_000_000), Pending(10_000.0)
+    served(ledger, "parent-session", 3, 4, 100_000, 0.0)
+    ranks = []
+    for n in range(64):
+        said = Markers(f"child-{n:08}", parent="parent-session", turn=Turn(n=0, fork="inherit"))
+        found = placed(said, Placement(3, "parent"), ledger=ledger, pending=pending)
+        pending.begin(found.rank, 20_000)
+        ranks.append(found.rank)
+    assert ranks[:8] == [3] * 8
+    assert set(ranks) == set(range(8))
+    assert max(Counter(ranks).values()) < 64 / 2
+
+
+def test_an_auxiliary_call_goes_where_there_is_room_and_not_home() -> None:
+    said = Markers("session-a", turn=Turn(n=3, kind="auxiliary"))
+    found = placed(said, Placement(0, "home"), ledger=Ledger(2), load=[5.0, 0.0])
+    assert found == Placement(1, "auxiliary")
+
+
+def test_a_session_that_begins_again_without_its_token_goes_where_it_is_warm() -> None:
+    ledger = Ledger(8, 1000)
+    served(ledger, "session-a", 5, 3, 500, 0.0)
+    again = Markers("session-a", turn=Turn(n=0))
+    assert placed(again, ledger=ledger) == Placement(5, "home")
+    for n in range(3):
+        served(ledger, f"session-{n}", 5, 0, 500, 1.0)
+    assert placed(again, ledger=ledger).why == "first"
 
 
 @given(ids, st.integers(1, 63))
@@ -93,25 +216,9 @@ def test_the_hash_spreads_sessions_over_all_ranks() -> None:
 
 
 def test_sessions_that_begin_one_after_another_on_idle_ranks_take_one_rank_each() -> None:
-    recent, taken = Recent(), []
+    ledger, taken = Ledger(8, 100_000), []
     for i in range(8):
-        now_s = 100.0 + i
-        placement = place(Markers(f"session-{i}", turn=Turn(n=0)), [0.0] * 8, recent.at(now_s, 8))
-        recent = recent.placed(placement.rank, now_s, 8)
-        taken.append(placement.rank)
+        said = Markers(f"session-{i}", turn=Turn(n=0))
+        taken.append(placed(said, ledger=ledger).rank)
+        served(ledger, said.session, taken[-1], 0, 1_000, float(i))
     assert sorted(taken) == list(range(8))
-
-
-@given(st.lists(st.tuples(st.floats(0, 1e4), st.integers(0, 3)), max_size=20))
-def test_recent_counts_fade_and_never_exceed_the_placements(
-    events: list[tuple[float, int]],
-) -> None:
-    recent, placed = Recent(), Counter()
-    for now_s, rank in sorted(events):
-        recent = recent.placed(rank, now_s, 4)
-        placed[rank] += 1
-    end_s = max((at for at, _ in events), default=0.0)
-    for rank, count in enumerate(recent.at(end_s, 4)):
-        assert 0.0 <= count <= placed[rank]
-    assert sum(recent.at(end_s + 1e6, 4)) < 1e-9
-    assert len(recent.at(end_s, 2)) == 2

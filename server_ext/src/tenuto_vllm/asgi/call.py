@@ -16,6 +16,7 @@ from tenuto_vllm.news import News
 
 _AFFINITY = _wire.AFFINITY.lower().encode()
 _SERVED = _wire.SERVED.lower().encode()
+_FAILURE = 400
 
 
 class Call:
@@ -32,8 +33,8 @@ class Call:
     """
 
     __slots__ = (
-        *("_box", "_desk", "_is_over", "_last", "_placer"),
-        *("_scope", "_send", "_trusted", "_visit"),
+        *("_box", "_desk", "_has_arrived", "_has_begun", "_is_good", "_is_over"),
+        *("_last", "_placer", "_scope", "_send", "_trusted", "_visit"),
     )
 
     def __init__(
@@ -55,6 +56,9 @@ class Call:
         self._visit: Visit | None = None
         self._last: str | None = None
         self._is_over = False
+        self._is_good = False
+        self._has_begun = False
+        self._has_arrived = False
 
     def place(self, said: Said) -> None:
         """Choose the rank; called once, before the application has read the whole request."""
@@ -64,7 +68,7 @@ class Call:
         visit = self._placer.visit(self._scope, said, self._trusted)
         if visit is None:
             return
-        self._placer.in_flight.begin(visit.placement.rank)
+        self._placer.begin(visit)
         self._visit = visit
         self._box.wanted = visit.placement.rank
         if said.markers is not None:
@@ -78,35 +82,52 @@ class Call:
         """Give the load back, and say so if the session has ended with this turn."""
         self._is_over = True
         if self._visit is not None:
-            self._placer.in_flight.end(self._visit.placement.rank)
+            self._arrived()
+            self._placer.over(self._visit)
         if self._last is not None:
             self._desk.hand_on(News(ended=(self._last,)))
 
     async def send(self, message: Message) -> None:
         """Pass one ASGI message on."""
-        visit = self._visit
-        if (
-            visit is not None
-            and visit.token is not None
-            and message["type"] == "http.response.start"
-            and message["status"] < 400
-        ):
-            # Nothing of ours may stand between an answer and its client.
-            with contextlib.suppress(Exception):
-                self._placer.served(visit.placement)
-                headers = [*message.get("headers", ()), *self._headers(visit, visit.token)]
-                message = {**message, "headers": headers}
+        # Nothing of ours may stand between an answer and its client.
+        with contextlib.suppress(Exception):
+            message = self._noted(message)
         await self._send(message)
 
-    def _headers(self, visit: Visit, token: str) -> list[tuple[bytes, bytes]]:
+    def _noted(self, message: Message) -> Message:
+        if message["type"] == "http.response.start":
+            self._is_good = message["status"] < _FAILURE
+            visit = self._visit
+            if self._is_good and visit is not None and visit.session:
+                headers = [*message.get("headers", ()), *self._headers(visit)]
+                return {**message, "headers": headers}
+        elif self._is_good and not self._has_begun and message.get("body"):
+            self._has_begun = True
+            self._arrived()
+            visit, box = self._visit, self._box
+            rank = box.served if box.served is not None else visit and visit.placement.rank
+            if rank is not None and box.prompt_tokens:
+                self._placer.served(visit, rank, box.prompt_tokens)
+        return message
+
+    def _arrived(self) -> None:
+        """Take the prompt off what waits for its first token, once."""
+        if self._visit is not None and not self._has_arrived:
+            self._has_arrived = True
+            self._placer.pending.end(self._visit.placement.rank, self._visit.expected)
+
+    def _headers(self, visit: Visit) -> list[tuple[bytes, bytes]]:
         # A stream starts before the engine is chosen; then the choice stands for it.
         served = self._box.served
         rank = visit.placement.rank if served is None else served
-        home, why = visit.placement.rank, visit.placement.why
-        return [(_AFFINITY, token.encode()), (_SERVED, _served_value(rank, home, why))]
+        why = visit.placement.why
+        if visit.token is None:
+            return [(_SERVED, _served_value(rank, None, why))]
+        told = _served_value(rank, visit.placement.rank, why)
+        return [(_AFFINITY, visit.token.encode()), (_SERVED, told)]
 
 
 # One value for each pair of ranks and each reason, so it soon holds all there are.
 @lru_cache(maxsize=1024)
-def _served_value(rank: int, home: int, why: Why) -> bytes:
+def _served_value(rank: int, home: int | None, why: Why) -> bytes:
     return _wire.encode_served(_wire.Served(rank, home, why)).encode()

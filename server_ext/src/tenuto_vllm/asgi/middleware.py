@@ -52,7 +52,7 @@ class TurnMiddleware:
         self._app = app
         self._counters = Counters()
         self._placer = Placer(settings or Settings.from_env(os.environ), self._counters)
-        self._desk = NewsDesk(self._counters, on_news)
+        self._desk = NewsDesk(self._counters, self._placer.hear, on_news)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope; errors of the wrapped application pass through."""
@@ -113,6 +113,8 @@ class TurnMiddleware:
             "process": os.getpid(),
             "ranks": ranks,
             "in_flight": self._placer.in_flight.counts(ranks),
+            "pending": self._placer.pending.counts(ranks),
+            "sessions": len(self._placer.ledger),
             "placed": dict(self._counters.placed),
             "carriers": dict(self._counters.carriers),
             "news": dict(self._counters.news),

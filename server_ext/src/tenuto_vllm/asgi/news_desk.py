@@ -14,22 +14,23 @@ OnNews = Callable[[News], None]
 
 
 class NewsDesk:
-    """Counts news and hands it on; what `on_news` raises costs nobody an answer."""
+    """Counts news and hands it on; what a listener raises costs nobody an answer."""
 
-    def __init__(self, counters: Counters, on_news: OnNews | None) -> None:
+    def __init__(self, counters: Counters, *listeners: OnNews | None) -> None:
         self._counters = counters
-        self._on_news = on_news
+        self._listeners = [listener for listener in listeners if listener is not None]
 
     def hand_on(self, news: News) -> None:
         """Count what was told, and tell whoever listens."""
         self._counters.news["turns"] += len(news.turns)
         self._counters.news["ended"] += len(news.ended)
-        if self._on_news is None or not (news.turns or news.ended):
+        if not (news.turns or news.ended):
             return
-        try:
-            self._on_news(news)
-        except Exception:
-            self._counters.drop("on_news")
+        for listener in self._listeners:
+            try:
+                listener(news)
+            except Exception:
+                self._counters.drop("on_news")
 
     async def answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request to one of the two routes.

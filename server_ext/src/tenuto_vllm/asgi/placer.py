@@ -16,28 +16,47 @@ from tenuto_vllm.engine import seam
 from tenuto_vllm.engine.view import VllmView
 from tenuto_vllm.metrics import Counters
 from tenuto_vllm.model import EngineView, Placement
-from tenuto_vllm.placement import Recent, by_hash, home_of, place
+from tenuto_vllm.news import News
+from tenuto_vllm.placement import Ledger, Pending, by_hash, home_of, place
 
 _RANK = b"x-data-parallel-rank"
 _ASCII_RANK = re.compile(rb"[0-9]{1,5}")
 
 
 class Visit(NamedTuple):
-    """Where one request goes, and the token it is answered with; without a session none."""
+    """Where one request goes.
+
+    Attributes:
+        placement: its rank.
+        token: that it is answered with; None where it leaves no home.
+        session: whose turn it is; empty without a session.
+        turn: index of the turn.
+        begun_s: when it was placed.
+        held: tokens of its context that the rank most likely has.
+        expected: tokens that the rank has most likely to compute.
+    """
 
     placement: Placement
     token: str | None
+    session: str
+    turn: int | None
+    begun_s: float
+    held: int
+    expected: int
 
 
 class Placer:
-    """Holds this process's load and nothing of any session."""
+    """Holds this process's load, and a bounded ledger of what it has seen."""
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
         self.in_flight = InFlight()
+        self.pending = Pending()
+        self.ledger = Ledger(1)
         self._settings = settings
         self._counters = counters
-        self._recent = Recent()
         self._vllm: VllmView | None = None
+        self._instance = ""
+        self._unkeyed = 0
 
     def without_rank(self, scope: Scope) -> tuple[Scope, int | None]:
         """Take the rank from outside off a request; return it when it is to be trusted."""
@@ -69,11 +88,42 @@ class Placer:
             put_rank(scope, trusted)
         return visit
 
-    def served(self, placement: Placement) -> None:
-        """Count a session that has begun; an attempt that failed has not."""
-        if placement.why == "first":
-            now_s, ranks = time.monotonic(), max(placement.rank + 1, len(self._recent.counts))
-            self._recent = self._recent.placed(placement.rank, now_s, ranks)
+    def begin(self, visit: Visit) -> None:
+        """Count a request that is on its way."""
+        rank = visit.placement.rank
+        self.in_flight.begin(rank)
+        self.pending.begin(rank, visit.expected)
+        if visit.token is not None and self.ledger.ranks > 1:
+            self.ledger.sent(visit.session, rank, visit.turn, visit.begun_s)
+
+    def served(self, visit: Visit | None, rank: int, prompt_tokens: int) -> None:
+        """Learn from the first token of an answer.
+
+        Args:
+            visit: of the request; None for one that vLLM placed.
+            rank: that served it.
+            prompt_tokens: length of its prompt.
+        """
+        if self.ledger.ranks == 1:
+            return
+        now_s = time.monotonic()
+        if visit is None or visit.token is None:
+            self._unkeyed += 1
+            self.ledger.begun(f"#{self._unkeyed}", rank, prompt_tokens, now_s)
+            return
+        found = min(visit.held, prompt_tokens) if rank == visit.placement.rank else None
+        self.ledger.begun(visit.session, rank, prompt_tokens, now_s, found)
+        if found is not None and self.in_flight.counts(rank + 1)[rank] == 1:
+            self.pending.took(prompt_tokens - found, now_s - visit.begun_s)
+
+    def over(self, visit: Visit) -> None:
+        """Take back what `begin` counted as running."""
+        self.in_flight.end(visit.placement.rank)
+
+    def hear(self, news: News) -> None:
+        """Forget sessions that have ended."""
+        for session in news.ended:
+            self.ledger.ended(session)
 
     def ranks(self, scope: Scope) -> int:
         """Return how many ranks there are; 0 when there is no engine to ask."""
@@ -99,35 +149,71 @@ class Placer:
         view = self._view(scope)
         if view is None:
             return None
-        ranks = view.ranks()
-        placement = Placement(trusted, "unkeyed") if trusted is not None else None
-        token = None
-        if markers is not None:
-            instance = view.instance()
-            placement = (
-                placement
-                or home_of(markers, instance, ranks)
-                or self._choose(markers, echoes, view, ranks)
-            )
-            token = _wire.affinity_token(instance, placement.rank)
-        if placement is None:
+        now_s, ranks, instance = time.monotonic(), view.ranks(), view.instance()
+        self._follow(view, instance, ranks)
+        if markers is None and trusted is None:
             return None
-        self._counters.placed[placement.why] += 1
+        if markers is None:
+            visit = Visit(Placement(trusted or 0, "unkeyed"), None, "", None, now_s, 0, 0)
+        else:
+            placement = self._choose(markers, echoes, view, trusted, now_s)
+            visit = self._about(placement, markers, instance, scope, now_s)
+        self._counters.placed[visit.placement.why] += 1
         if ranks > 1:
-            put_rank(scope, placement.rank)
-        return Visit(placement, token)
+            put_rank(scope, visit.placement.rank)
+        return visit
 
     def _choose(
-        self, markers: _wire.Markers, echoes: bool, view: EngineView, ranks: int
+        self,
+        markers: _wire.Markers,
+        echoes: bool,
+        view: EngineView,
+        trusted: int | None,
+        now_s: float,
     ) -> Placement:
-        if not echoes:
+        ranks = self.ledger.ranks
+        if trusted is not None:
+            return Placement(trusted, "unkeyed")
+        named = home_of(markers, self._instance, ranks)
+        if named is None and not echoes:
             # A later turn could not find back to a first one that went by load.
             return Placement(by_hash(markers.session, ranks), "hash")
-        if markers.turn.n != 0 or ranks == 1:
-            # Load has no say then, so it is not read.
-            return place(markers, (0.0,) * ranks, (0.0,) * ranks)
-        recent = self._recent.at(time.monotonic(), ranks)
-        return place(markers, self._loads(view, ranks), recent)
+        if ranks == 1:
+            return named or Placement(0, "first" if markers.turn.n == 0 else "hash")
+        return place(
+            markers,
+            named,
+            ledger=self.ledger,
+            pending=self.pending,
+            loads=lambda: self._loads(view, ranks),
+            now_s=now_s,
+        )
+
+    def _about(
+        self,
+        placement: Placement,
+        markers: _wire.Markers,
+        instance: str,
+        scope: Scope,
+        now_s: float,
+    ) -> Visit:
+        rank, session, turn = placement.rank, markers.session, markers.turn
+        whose = markers.parent if placement.why == "parent" and markers.parent else session
+        held = self.ledger.held(whose, rank)
+        seat = self.ledger.seat(whose)
+        known = _asked_tokens(scope) if seat is None else seat.tokens + (turn.append or 0)
+        token = None
+        if placement.why != "auxiliary":
+            token = _wire.affinity_token(instance, rank)
+        return Visit(placement, token, session, turn.n, now_s, held, max(0, known - held))
+
+    def _follow(self, view: EngineView, instance: str, ranks: int) -> None:
+        """Begin anew for another engine, and follow the one there is as it grows."""
+        if instance != self._instance:
+            self._instance = instance
+            self.ledger = Ledger(ranks, _capacity(view), most_sessions=self._settings.sessions)
+        elif ranks != self.ledger.ranks:
+            self.ledger.resize(ranks)
 
     def _loads(self, view: EngineView, ranks: int) -> Sequence[float]:
         """Return the engine's load, no less than what this process has just sent.
@@ -162,3 +248,18 @@ class Placer:
 def put_rank(scope: Scope, rank: int) -> None:
     """Write a rank into a request's headers, the list of which is left as it is."""
     scope["headers"] = [*scope["headers"], (_RANK, b"%d" % rank)]
+
+
+def _capacity(view: EngineView) -> int | None:
+    try:
+        return view.capacity()
+    except Exception:
+        return None
+
+
+def _asked_tokens(scope: Scope) -> int:
+    """Guess the length of a prompt of which nothing is known: four bytes are a token."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) // 4 if value.isdigit() else 0
+    return 0

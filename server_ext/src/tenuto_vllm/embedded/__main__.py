@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,8 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    if given.exit_with_stdin:
+        threading.Thread(target=_end_with_stdin, name="tenuto-stdin", daemon=True).start()
     try:
         run(create_app(settings, given.middleware), given.host, given.port)
+    except MemoryError as error:
+        print(f"no memory for a cache of {given.blocks:,} blocks: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"cannot listen on {given.host}:{given.port}: {error}", file=sys.stderr)
         return 1
@@ -119,7 +127,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE.CLASS",
         help="ASGI middleware; may be repeated, the last one is outermost",
     )
+    parser.add_argument(
+        "--exit-with-stdin",
+        action="store_true",
+        help="end when standard input does: with the process that started this one",
+    )
     return parser
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _port(text: str) -> int:

@@ -23,6 +23,7 @@ from tenuto_vllm.embedded.errors import RequestError, error_body
 from tenuto_vllm.embedded.fields import read_body
 from tenuto_vllm.embedded.settings import EngineSettings
 from tenuto_vllm.embedded.sse import event
+from tenuto_vllm.engine import seam
 
 _STOPPING = RequestError("The engine is stopping.", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -82,6 +83,9 @@ class GenerationRoute:
         except RequestError as error:
             await error_response(error)(scope, receive, send)
             return
+        box: seam.RankBox | None = scope.get(seam.SCOPE_KEY)
+        if box is not None:
+            box.served, box.prompt_tokens = generation.rank, generation.prompt_tokens
         sender = _Sender(scope, receive, send, generation.rank)
         with contextlib.closing(generation):
             gone = _disconnected(receive)

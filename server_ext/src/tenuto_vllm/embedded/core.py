@@ -7,7 +7,7 @@ clock jumps there. Nothing else differs.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -15,11 +15,9 @@ from typing import Literal, NamedTuple
 from tenuto_vllm.embedded.latency import Latency
 from tenuto_vllm.embedded.placements import PLACEMENTS, Asking, Placement
 from tenuto_vllm.embedded.pool import Ints, Pool, Table
+from tenuto_vllm.embedded.seen import Seen
 from tenuto_vllm.embedded.stock import RankLoad
-from tenuto_vllm.placement import Recent
 from tenuto_vllm.retention import RETENTIONS, Held, Retention, Wait
-
-_HOMES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,7 @@ class Ticket:
         end_s: when its answer is, or will be, complete.
         cached_tokens: prompt tokens found in the cache; 0 until it is admitted.
         is_open: until it has ended or was cancelled.
+        expected_tokens: that its rank had most likely to compute, when it was placed.
     """
 
     call: Call
@@ -87,6 +86,7 @@ class Ticket:
     cached_tokens: int = 0
     is_open: bool = True
     table: Table | None = None
+    expected_tokens: int = 0
 
 
 Kind = Literal["admitted", "first", "end"]
@@ -153,11 +153,7 @@ class Core:
         self._events: list[tuple[float, int, Kind, Ticket]] = []
         self._happened: list[Happened] = []
         self._order = 0
-        self._placed = 0
-        self._recent = Recent()
-        # What clients echo: the rank of a session's last answer, and of a run's first.
-        self._homes: OrderedDict[str, int] = OrderedDict()
-        self._run_homes: OrderedDict[str, int] = OrderedDict()
+        self._seen = Seen(ranks, (blocks - 1) * block_size, self._latency)
 
     @property
     def next_s(self) -> float | None:
@@ -176,12 +172,9 @@ class Core:
         """
         if rank is None:
             rank = self._placement(self._asking(call, now_s))
-            self._placed += 1
         state = self.ranks[rank]
         state.requests += 1
-        ticket = Ticket(call, rank, now_s)
-        if call.session:
-            self._keep_home(call, rank, now_s)
+        ticket = Ticket(call, rank, now_s, expected_tokens=self._seen.sent(call, rank, now_s))
         state.open.add(ticket)
         state.waiting.append(ticket)
         self._admit(rank, now_s)
@@ -213,6 +206,8 @@ class Core:
             self._release(ticket, now_s, output_blocks=0)
             if ticket.end_s is not None:
                 state.decoding -= 1
+        if ticket.end_s is None:
+            self._seen.gave_up(ticket.rank, ticket.expected_tokens)
         if state.prefilling is ticket:
             state.prefilling = None
         self._admit(ticket.rank, now_s)
@@ -222,30 +217,11 @@ class Core:
         return all([rank.pool.reset() for rank in self.ranks])
 
     def _asking(self, call: Call, now_s: float) -> Asking:
-        return Asking(
-            session=call.session,
-            run=call.run,
-            user=call.user,
-            turn=call.turn,
-            inherits=call.inherits,
-            count=self._placed,
-            home=self._homes.get(call.session),
-            run_home=self._run_homes.get(call.run),
-            parent_home=self._homes.get(call.parent),
-            loads=[rank.load() for rank in self.ranks],
-            recent=self._recent.at(now_s, len(self.ranks)),
-            found=lambda rank: self.ranks[rank].pool.found(call.keys, call.prompt_tokens),
+        loads = [rank.load() for rank in self.ranks]
+        pools = [rank.pool for rank in self.ranks]
+        return self._seen.asking(
+            call, loads, lambda rank: pools[rank].found(call.keys, call.prompt_tokens), now_s
         )
-
-    def _keep_home(self, call: Call, rank: int, now_s: float) -> None:
-        if call.session not in self._homes:
-            self._recent = self._recent.placed(rank, now_s, len(self.ranks))
-        self._homes[call.session] = rank
-        if call.run not in self._run_homes:
-            self._run_homes[call.run] = rank
-        for homes in (self._homes, self._run_homes):
-            if len(homes) > _HOMES:
-                homes.popitem(last=False)
 
     def _admit(self, number: int, now_s: float) -> None:
         state = self.ranks[number]
@@ -279,6 +255,7 @@ class Core:
         else:
             ticket.end_s = at_s + call.takes_s
         state.decoding += 1
+        self._seen.begun(call, ticket.rank, ticket.expected_tokens, at_s)
         self._happened.append(Happened(at_s, "first", ticket))
         self._push(ticket.end_s, "end", ticket)
         if state.prefilling is ticket:
@@ -288,6 +265,7 @@ class Core:
     def _end(self, ticket: Ticket, at_s: float) -> None:
         self.ranks[ticket.rank].decoding -= 1
         self._release(ticket, at_s)
+        self._seen.ended(ticket.call)
         self._happened.append(Happened(at_s, "end", ticket))
         self._admit(ticket.rank, at_s)
 

@@ -134,6 +134,10 @@ class Engine:
         """Return this engine's random name: 16 hex digits, new at every start."""
         return self._instance
 
+    def capacity(self) -> int | None:
+        """Return the tokens that a rank's cache holds."""
+        return self._core.ranks[0].pool.total * self.settings.block_size
+
     def loads(self) -> Sequence[float]:
         """Return unfinished requests of each rank, rank order."""
         return [float(rank.load().inflight) for rank in self._core.ranks]

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from tenuto_vllm._wire import Markers, Turn
 from tenuto_vllm.embedded.stock import RankLoad
 from tenuto_vllm.embedded.stock import place as stock
-from tenuto_vllm.placement import by_hash, place
+from tenuto_vllm.model import Placement as Chosen
+from tenuto_vllm.placement import Ledger, Pending, by_hash, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Asking:
         session: id of the session.
         run: id of the run: the root session's.
         user: id of the user.
+        parent: id of the parent session, empty without one.
         turn: index in the session.
         inherits: its session begins with its parent's context.
         count: calls that were placed before it.
@@ -40,12 +42,16 @@ class Asking:
         parent_home: rank of the parent session's last answer.
         loads: one for each rank.
         recent: fading count of sessions begun on each rank.
+        ledger: what our placement has seen.
+        pending: what waits on the ranks.
+        now_s: the time.
         found: cached leading blocks of the prompt on a rank.
     """
 
     session: str
     run: str
     user: str
+    parent: str
     turn: int
     inherits: bool
     count: int
@@ -55,6 +61,9 @@ class Asking:
     loads: Sequence[RankLoad]
     recent: Sequence[float]
     found: Callable[[int], int]
+    ledger: Ledger
+    pending: Pending
+    now_s: float
 
 
 Placement = Callable[[Asking], int]
@@ -96,13 +105,22 @@ def _prefix_oracle(asking: Asking) -> int:
 
 
 def _tenuto(asking: Asking) -> int:
+    named = None
     if asking.home is not None:
-        return asking.home
-    if asking.inherits and asking.turn == 0 and asking.parent_home is not None:
-        return asking.parent_home
-    markers = Markers(session=asking.session, turn=Turn(n=asking.turn))
-    loads = [float(load.inflight) for load in asking.loads]
-    return place(markers, loads, asking.recent).rank
+        named = Chosen(asking.home, "home")
+    elif asking.inherits and asking.turn == 0 and asking.parent_home is not None:
+        named = Chosen(asking.parent_home, "parent")
+    turn = Turn(n=asking.turn, fork="inherit" if asking.inherits else None)
+    markers = Markers(session=asking.session, parent=asking.parent or None, turn=turn)
+
+    return place(
+        markers,
+        named,
+        ledger=asking.ledger,
+        pending=asking.pending,
+        loads=lambda: [float(load.inflight) for load in asking.loads],
+        now_s=asking.now_s,
+    ).rank
 
 
 def _fewest(asking: Asking) -> int:

@@ -6,13 +6,13 @@ named by keys, whole numbers that stand for a block and all before it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tenuto_vllm.embedded.batches import Batch, batches
 from tenuto_vllm.retention import RETENTIONS, Held, Retention
 
 Ints = NDArray[np.int64]
@@ -38,16 +38,6 @@ class Table:
     hits: int
     keys: Ints
     prompt_full: int
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Free blocks that were given back together, in the order in which they go."""
-
-    slots: Ints
-    held: Held
-    live: int
-    at: int = 0
 
 
 class Pool:
@@ -83,9 +73,8 @@ class Pool:
         self._twins: dict[int, list[int]] = {}
         self._plain = np.arange(blocks - 1, 0, -1, dtype=np.int64)
         self._plain_count = self.total
-        self._batches: OrderedDict[int, _Batch] = OrderedDict()
+        self._batches = batches(retention, self.total)
         self._latest: dict[str, list[int]] = {}
-        self._next_batch = 0
 
     @property
     def usage(self) -> float:
@@ -110,10 +99,6 @@ class Pool:
         """Return for each key whether a block has it."""
         self._grow(keys)
         return self._slot_of[keys] >= 0
-
-    def held(self) -> list[Held]:
-        """Return what could be evicted, oldest first."""
-        return [batch.held._replace(blocks=batch.live) for batch in self._batches.values()]
 
     def allocate(
         self,
@@ -201,16 +186,10 @@ class Pool:
     def _touch(self, found: Ints, idle: Ints) -> None:
         batches, counts = np.unique(self._batch_of[idle], return_counts=True)
         for number, count in zip(batches.tolist(), counts.tolist(), strict=True):
-            self._shrink(number, count)
+            self._batches.shrink(number, count)
         self._batch_of[idle] = -1
         self._references[found] += 1
         self.free -= len(idle)
-
-    def _shrink(self, number: int, count: int) -> None:
-        batch = self._batches[number]
-        batch.live -= count
-        if not batch.live:
-            del self._batches[number]
 
     def _take(self, count: int, now_s: float) -> Ints:
         plain = min(count, self._plain_count)
@@ -218,7 +197,7 @@ class Pool:
         self._plain_count -= plain
         left = count - plain
         if left:
-            for number in self._victims(now_s):
+            for number in self._batches.order(now_s):
                 part = self._cut(number, left)
                 self._forget(part)
                 taken.append(part)
@@ -231,25 +210,15 @@ class Pool:
         self.free -= count
         return slots
 
-    def _victims(self, now_s: float) -> Iterable[int]:
-        if self._retention.order is None:
-            return self._oldest()
-        numbers = list(self._batches)
-        return [numbers[one] for one in self._retention.order(self.held(), now_s, self.total)]
-
-    def _oldest(self) -> Iterator[int]:
-        while self._batches:
-            yield next(iter(self._batches))
-
     def _cut(self, number: int, most: int) -> Ints:
         """Take up to `most` blocks from the front of a batch."""
-        batch = self._batches[number]
+        batch = self._batches.of[number]
         rest = batch.slots[batch.at :]
         places = np.flatnonzero(self._batch_of[rest] == number)[:most]
         part = rest[places]
         batch.at += int(places[-1]) + 1
         self._batch_of[part] = -1
-        self._shrink(number, len(part))
+        self._batches.shrink(number, len(part))
         return part
 
     def _forget(self, slots: Ints) -> None:
@@ -293,13 +262,12 @@ class Pool:
         if not session:
             return
         for number in self._latest.get(session, ()):
-            batch = self._batches.get(number)
-            if batch is not None:
-                batch.held = batch.held._replace(is_superseded=True)
+            if number in self._batches.of:
+                self._batches.supersede(number)
         self._latest[session] = []
         if len(self._latest) > 4 * self.total:
             alive = {
-                one: [number for number in numbers if number in self._batches]
+                one: [number for number in numbers if number in self._batches.of]
                 for one, numbers in self._latest.items()
             }
             self._latest = {one: numbers for one, numbers in alive.items() if numbers}
@@ -314,9 +282,7 @@ class Pool:
         kept = slots[~is_plain][::-1]
         if not len(kept):
             return
-        number = self._next_batch
-        self._next_batch += 1
-        self._batches[number] = _Batch(kept, held, len(kept))
+        number = self._batches.add(Batch(kept, held, len(kept)))
         self._batch_of[kept] = number
         if held.session:
             self._latest.setdefault(held.session, []).append(number)

@@ -19,7 +19,7 @@ from typing import Any
 
 _HOOK = "get_core_engine_for_request"
 _MARK = "_tenuto_seam"
-_SCOPE_KEY = "tenuto.rank_box"
+SCOPE_KEY = "tenuto.rank_box"
 
 
 @dataclass(slots=True, eq=False)
@@ -36,12 +36,14 @@ class RankBox:
             request makes several engine requests (`n`, a list of prompts).
         spread: the request's engine requests went to more than one rank.
         ready: set as soon as `served` is known.
+        prompt_tokens: of the longest prompt of the request's engine requests; 0 before.
     """
 
     wanted: int | None = None
     served: int | None = None
     spread: bool = False
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    prompt_tokens: int = 0
 
 
 _current: ContextVar[RankBox | None] = ContextVar("tenuto_rank_box", default=None)
@@ -61,7 +63,7 @@ def request_box(scope: MutableMapping[str, Any]) -> Generator[RankBox]:
     Yields:
         The box, which outlives the block in the tasks that the request started.
     """
-    box: RankBox = scope.setdefault(_SCOPE_KEY, RankBox())
+    box: RankBox = scope.setdefault(SCOPE_KEY, RankBox())
     token = _current.set(box)
     try:
         yield box
@@ -79,7 +81,7 @@ def own_box(scope: MutableMapping[str, Any]) -> Generator[None]:
     Args:
         scope: the ASGI scope of an HTTP request; it is not changed.
     """
-    token = _current.set(scope.get(_SCOPE_KEY))
+    token = _current.set(scope.get(SCOPE_KEY))
     try:
         yield
     finally:
@@ -133,6 +135,7 @@ def _wrapped(core: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         _ask(core, box, args[0] if args else kwargs.get("request"))
         chosen = original(*args, **kwargs)
         _note(core, box, chosen)
+        _measure(box, args[0] if args else kwargs.get("request"))
         return chosen
 
     setattr(get_core_engine_for_request, _MARK, True)
@@ -164,5 +167,13 @@ def _note(core: Any, box: RankBox, chosen: Any) -> None:
         elif box.served != rank:
             box.spread = True
         box.ready.set()
+    except Exception:
+        return
+
+
+def _measure(box: RankBox, request: Any) -> None:
+    """Write the length of the prompt into the box; it has been cut into tokens by then."""
+    try:
+        box.prompt_tokens = max(box.prompt_tokens, len(request.prompt_token_ids))
     except Exception:
         return

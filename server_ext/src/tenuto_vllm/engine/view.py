@@ -42,6 +42,17 @@ class VllmView:
             self._instance = (address, digest)
         return self._instance[1]
 
+    def capacity(self) -> int | None:
+        """Return the tokens that each rank's cache holds; None before the engine has said it.
+
+        The API process adds the blocks of all engines up as they report.
+        """
+        config = self.engine_client.vllm_config
+        blocks = config.cache_config.num_gpu_blocks
+        size = config.cache_config.block_size
+        engines = len(getattr(self.engine_client.engine_core, "core_engines", ())) or 1
+        return blocks * size // engines if blocks and size else None
+
     def loads(self) -> Sequence[float]:
         """Return the load of each rank by vLLM's own rule, shape (ranks,).
 

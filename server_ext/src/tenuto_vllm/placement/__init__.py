@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tenuto_vllm.placement.ledger import Ledger
+from tenuto_vllm.placement.pending import Pending
 from tenuto_vllm.placement.place import home_of, place
-from tenuto_vllm.placement.recent import Recent
 from tenuto_vllm.placement.rendezvous import by_hash
 
-__all__ = ["Recent", "by_hash", "home_of", "place"]
+__all__ = ["Ledger", "Pending", "by_hash", "home_of", "place"]

@@ -1,20 +1,28 @@
 """The placement rule.
 
-| the request carries | rank | why |
+| the request | rank | why |
 |---|---|---|
-| a token of this server with a rank it has | the token's | `home` |
+| is auxiliary | the least crowded; it leaves no home | `auxiliary` |
+| carries a token of this server with a rank it has | the token's | `home` |
 | the same, on the first turn of a child that inherits its parent's context | the token's | `parent` |
-| no such token, first turn (`n` is 0) | least loaded; fewest recent sessions; highest weight | `first` |
+| the same, but the rank has lost that context, or the wait there costs more than to compute it elsewhere | the least crowded, or the one with the least wait | `moved` |
+| has no such token, first turn (`n` is 0) | the least crowded | `first` |
 | neither | highest rendezvous weight | `hash` |
 """  # noqa: E501 - a table row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tenuto_vllm._wire import Markers, parse_affinity
 from tenuto_vllm.model import Placement
+from tenuto_vllm.placement.ledger import Ledger
+from tenuto_vllm.placement.pending import Pending
 from tenuto_vllm.placement.rendezvous import by_hash
+from tenuto_vllm.placement.weigh import crowding, lightest, pays_to_move
+
+# Below it nobody looks at the other ranks.
+_SHORT_WAIT_S = 1.0
 
 
 def home_of(markers: Markers, instance: str, ranks: int) -> Placement | None:
@@ -32,32 +40,67 @@ def home_of(markers: Markers, instance: str, ranks: int) -> Placement | None:
     return Placement(parts[1], "parent" if inherits else "home")
 
 
-def place(markers: Markers, loads: Sequence[float], recent: Sequence[float]) -> Placement:
-    """Choose the home of a session that names none. Pure.
+def place(
+    markers: Markers,
+    named: Placement | None,
+    *,
+    ledger: Ledger,
+    pending: Pending,
+    loads: Callable[[], Sequence[float]],
+    now_s: float,
+) -> Placement:
+    """Choose the rank of a request.
 
     Args:
         markers: what the request says of itself.
-        loads: requests on each rank now, shape (ranks,), ranks >= 1.
-        recent: sessions lately begun on each rank, shape (ranks,).
-
-    Returns:
-        On a first turn the least loaded rank; ties go to the fewest recent sessions,
-        and then by hash, so that on idle ranks a session that comes back without its
-        token tends to where it was. Later turns go by hash alone: load says nothing of
-        where their cache is.
+        named: what its token says, from `home_of`.
+        ledger: what was seen of the sessions; it has as many ranks as there are.
+        pending: what waits on the ranks.
+        loads: gives the requests on each rank now; called only where load has a say.
+        now_s: the time.
     """
-    if markers.turn.n != 0:
-        return Placement(by_hash(markers.session, len(loads)), "hash")
-    free = _least(loads, range(len(loads)))
-    if len(free) > 1:
-        free = _least(recent, free)
-    return Placement(free[by_hash(markers.session, len(free))], "first")
+    session, turn = markers.session, markers.turn
+
+    def least(home: int | None = None) -> int:
+        crowded = crowding(loads(), ledger.live(), ledger.computed(now_s))
+        return lightest(crowded, session, home)
+
+    if turn.kind == "auxiliary":
+        return Placement(least(), "auxiliary")
+    if named is None and turn.n == 0:
+        named = _known(session, ledger)
+        if named is None:
+            return Placement(least(), "first")
+    if named is None:
+        return Placement(by_hash(session, ledger.ranks), "hash")
+    if named.why == "home" and ledger.has_lost(session, named.rank, turn.n):
+        rank = least(named.rank)
+    else:
+        whose = markers.parent or session if named.why == "parent" else session
+        rank = _stay_or_move(whose, named.rank, ledger, pending, now_s)
+    return named if rank == named.rank else Placement(rank, "moved")
 
 
-def _least(values: Sequence[float], ranks: Sequence[int]) -> Sequence[int]:
-    """Return those of `ranks` whose value is the least; all of them when they are equal."""
-    known = values if len(ranks) == len(values) else [values[rank] for rank in ranks]
-    least = min(known)
-    if known.count(least) == len(known):
-        return ranks
-    return [rank for rank in ranks if values[rank] == least]
+def _known(session: str, ledger: Ledger) -> Placement | None:
+    """Return the home of a session that begins again without a token, if it is still warm."""
+    seat = ledger.seat(session)
+    if seat is None or not seat.is_warm or ledger.has_lost(session, seat.rank, seat.turn):
+        return None
+    return Placement(seat.rank, "home")
+
+
+def _stay_or_move(whose: str, home: int, ledger: Ledger, pending: Pending, now_s: float) -> int:
+    """Return the rank of a call whose context is at home; `whose` context that is."""
+    wait_s = pending.wait_s(home)
+    seat = ledger.seat(whose)
+    if wait_s <= _SHORT_WAIT_S or seat is None or seat.rank != home:
+        return home
+    waits_s = [pending.wait_s(rank) for rank in range(ledger.ranks)]
+    least_s = min(waits_s)
+    moves = pays_to_move(
+        held_s=ledger.held(whose, home) / pending.tokens_per_s,
+        wait_s=wait_s,
+        least_wait_s=least_s,
+        stayed_s=None if seat.moved_s is None else now_s - seat.moved_s,
+    )
+    return waits_s.index(least_s) if moves else home

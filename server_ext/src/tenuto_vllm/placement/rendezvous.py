@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 
 
-def by_hash(session_id: str, ranks: int) -> int:
+def by_hash(session_id: str, ranks: int, among: Sequence[int] | None = None) -> int:
     """Return the rank of a session of which nothing else is known; ranks >= 1.
+
+    `among` narrows the choice to some of them.
 
     It is the rank of the highest 32-bit weight. The weights of n ranks are the first n of
     those of n+1 (SHAKE-128 is extendable output), so that a rank added or taken at the end
@@ -18,4 +21,6 @@ def by_hash(session_id: str, ranks: int) -> int:
     """
     digest = hashlib.shake_128(session_id.encode()).digest(4 * ranks)
     weights = struct.unpack(f">{ranks}I", digest)
-    return weights.index(max(weights))
+    if among is None:
+        return weights.index(max(weights))
+    return max(among, key=weights.__getitem__)

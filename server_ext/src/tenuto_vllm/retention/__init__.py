@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tenuto_vllm.retention.held import Held, Wait
-from tenuto_vllm.retention.policies import RETENTIONS, Retention
+from tenuto_vllm.retention.policies import RETENTIONS, Retention, Standing
 
-__all__ = ["RETENTIONS", "Held", "Retention", "Wait"]
+__all__ = ["RETENTIONS", "Held", "Retention", "Standing", "Wait"]

@@ -16,12 +16,10 @@ Within one `Held` the tail of the prompt goes before its head, as in vLLM.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tenuto_vllm.retention.held import Held, Wait
-
-Order = Callable[[Sequence[Held], float, int], Sequence[int]]
 
 _PROTECTED_SHARE = 0.8
 _TOOL_WAIT_S = 120.0
@@ -29,86 +27,86 @@ _TOOL_WAIT_S = 120.0
 _RETURN_S: Mapping[Wait, float] = {"tool": 9.0, "user": 300.0, "unknown": 9.0}
 
 
+class Standing(NamedTuple):
+    """Where blocks stand in the order of eviction at a time.
+
+    Attributes:
+        key: the least goes first; of equal ones what was given back first.
+        until_s: it stays so before this time.
+    """
+
+    key: tuple[float, ...]
+    until_s: float = math.inf
+
+
 class Retention(NamedTuple):
     """A policy.
 
     Attributes:
         name: as it is chosen.
-        order: of what is held, oldest first, at a time, in a pool of so many blocks: its
-            indices, first to go first. None keeps them oldest first.
+        standing: of blocks at a time; None keeps them oldest first.
+        protected_share: of the pool, that blocks which were found may have before they go
+            with the others, oldest first; None treats them alike.
         tells_hits_apart: whether found and computed blocks of a request are held apart.
         is_oracle: whether it needs to know the future.
     """
 
     name: str
-    order: Order | None = None
+    standing: Callable[[Held, float], Standing] | None = None
+    protected_share: float | None = None
     tells_hits_apart: bool = False
     is_oracle: bool = False
 
 
-def _by(key: Callable[[Held, float], tuple[float, ...]]) -> Order:
-    def order(held: Sequence[Held], now_s: float, _total: int) -> Sequence[int]:
-        return sorted(range(len(held)), key=lambda index: key(held[index], now_s))
-
-    return order
+def _drop_final(one: Held, _now_s: float) -> Standing:
+    return Standing((not one.is_final, one.released_s))
 
 
-def _slru(held: Sequence[Held], _now_s: float, total: int) -> Sequence[int]:
-    over = sum(one.blocks for one in held if one.was_hit) - _PROTECTED_SHARE * total
-    once: list[int] = []
-    again: list[int] = []
-    for index, one in enumerate(held):
-        if one.was_hit and over <= 0:
-            again.append(index)
-            continue
-        once.append(index)
-        if one.was_hit:
-            over -= one.blocks
-    return once + again
-
-
-def _drop_final(one: Held, _now_s: float) -> tuple[float, float]:
-    return (not one.is_final, one.released_s)
-
-
-def _tool_wait(one: Held, now_s: float) -> tuple[float, ...]:
+def _tool_wait(one: Held, now_s: float) -> Standing:
     is_protected = one.wait == "tool" and now_s - one.released_s < _TOOL_WAIT_S
-    return (not one.is_final, is_protected, one.released_s)
+    key = (not one.is_final, is_protected, one.released_s)
+    return Standing(key, _before(one.released_s + _TOOL_WAIT_S) if is_protected else math.inf)
 
 
-def _expected(one: Held, now_s: float) -> tuple[float, float]:
+def _expected(one: Held, now_s: float) -> Standing:
     return _farthest(one, now_s, _RETURN_S[one.wait])
 
 
-def _hinted(one: Held, now_s: float) -> tuple[float, float]:
+def _hinted(one: Held, now_s: float) -> Standing:
     if one.expected_s is None:
         return _expected(one, now_s)
     return _farthest(one, now_s, one.expected_s - one.released_s)
 
 
-def _farthest(one: Held, now_s: float, wait_s: float) -> tuple[float, float]:
+def _farthest(one: Held, now_s: float, wait_s: float) -> Standing:
     if one.is_final or one.is_superseded:
-        return (-math.inf, one.released_s)
+        return Standing((-math.inf, one.released_s))
     wait_s = max(wait_s, 0.1)
     overdue = (now_s - one.released_s) / wait_s
     if overdue >= 1.0:
         wait_s *= 2.0 ** (math.floor(math.log2(overdue)) + 1)
-    return (-(one.released_s + wait_s), one.released_s)
+    expected_s = one.released_s + wait_s
+    return Standing((-expected_s, one.released_s), _before(expected_s))
 
 
-def _belady(one: Held, _now_s: float) -> tuple[float, float]:
-    return (-one.next_s, one.released_s)
+def _belady(one: Held, _now_s: float) -> Standing:
+    return Standing((-one.next_s, one.released_s))
+
+
+def _before(time_s: float) -> float:
+    """Return a time so little earlier that rounding cannot have passed `time_s`."""
+    return time_s - 1e-12 * abs(time_s)
 
 
 RETENTIONS: Mapping[str, Retention] = {
     one.name: one
     for one in (
         Retention("lru"),
-        Retention("slru", _slru, tells_hits_apart=True),
-        Retention("drop-final", _by(_drop_final)),
-        Retention("tool-wait", _by(_tool_wait)),
-        Retention("expected-return", _by(_expected)),
-        Retention("hinted", _by(_hinted)),
-        Retention("belady", _by(_belady), is_oracle=True),
+        Retention("slru", protected_share=_PROTECTED_SHARE, tells_hits_apart=True),
+        Retention("drop-final", _drop_final),
+        Retention("tool-wait", _tool_wait),
+        Retention("expected-return", _expected),
+        Retention("hinted", _hinted),
+        Retention("belady", _belady, is_oracle=True),
     )
 }

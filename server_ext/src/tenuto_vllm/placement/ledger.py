@@ -1,0 +1,158 @@
+"""What one API process has seen of its sessions and ranks. Bounded; the time is passed in.
+
+It prefers and never decides what is right: exactness comes from the token that the client
+echoes. Another API process sees other turns of the same sessions, so what is missing here is
+no evidence: a home is taken to be lost only by the process that served the turn before.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenuto_vllm.placement.shelf import Shelf
+
+HALF_LIFE_S = 3600
+# Of its context; what is left of a home below that is not worth going back for.
+_LOST = 0.1
+
+
+@dataclass(slots=True)
+class Seat:
+    """Where a session was served last.
+
+    Attributes:
+        rank: that served it.
+        tokens: of its context: the last prompt.
+        turn: index of the turn, None where it was not said.
+        is_warm: the first token of a turn there is out.
+        moved_s: when it last changed its rank; None if it never did.
+    """
+
+    rank: int
+    tokens: int = 0
+    turn: int | None = None
+    is_warm: bool = False
+    moved_s: float | None = None
+
+
+class Ledger:
+    """Seats of sessions, and of each rank what it holds, serves and has computed.
+
+    Args:
+        ranks: how many, >= 1.
+        capacity: tokens of each rank's cache; None where that is not known, and then no home
+            is ever taken to be lost.
+        most_sessions: that are remembered; the longest unseen are forgotten first.
+    """
+
+    def __init__(
+        self, ranks: int, capacity: int | None = None, *, most_sessions: int = 32_768
+    ) -> None:
+        self._capacity = capacity
+        self._most = most_sessions
+        self._seats: OrderedDict[str, Seat] = OrderedDict()
+        self._shelves = [Shelf(capacity, most_sessions) for _ in range(ranks)]
+        self._live = [0] * ranks
+        self._computed = [0.0] * ranks
+        self._faded_s = 0.0
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self._shelves)
+
+    def __len__(self) -> int:
+        """Return how many sessions are remembered."""
+        return len(self._seats)
+
+    def seat(self, session: str) -> Seat | None:
+        """Return where a session was served last, if that is remembered."""
+        return self._seats.get(session)
+
+    def held(self, session: str, rank: int) -> int:
+        """Return how many tokens of a session's context a rank most likely has."""
+        return self._shelves[rank].held(session)
+
+    def has_lost(self, session: str, rank: int, turn: int | None) -> bool:
+        """Whether a session's home most likely holds next to nothing of it any more."""
+        seat = self._seats.get(session)
+        if self._capacity is None or seat is None or seat.rank != rank or not seat.is_warm:
+            return False
+        if turn is None or seat.turn is None or turn - seat.turn not in {0, 1}:
+            return False
+        return self.held(session, rank) <= _LOST * seat.tokens
+
+    def live(self) -> Sequence[int]:
+        """Return the tokens of the contexts at home on each rank, shape (ranks,)."""
+        return self._live
+
+    def computed(self, now_s: float) -> Sequence[float]:
+        """Return a fading sum of the tokens that each rank has computed, shape (ranks,)."""
+        self._fade(now_s)
+        return self._computed
+
+    def resize(self, ranks: int) -> None:
+        """Follow an engine that has grown or shrunk; what is unchanged keeps its numbers."""
+        while len(self._shelves) < ranks:
+            self._shelves.append(Shelf(self._capacity, self._most))
+            self._live.append(0)
+            self._computed.append(0.0)
+        if len(self._shelves) > ranks:
+            gone = [session for session, seat in self._seats.items() if seat.rank >= ranks]
+            for session in gone:
+                self.ended(session)
+            del self._shelves[ranks:], self._live[ranks:], self._computed[ranks:]
+
+    def sent(self, session: str, rank: int, turn: int | None, now_s: float) -> None:
+        """Note that a turn is on its way to a rank."""
+        seat = self._seats.get(session)
+        if seat is None:
+            seat = self._seats[session] = Seat(rank)
+            if len(self._seats) > self._most:
+                self.ended(next(iter(self._seats)))
+        elif seat.rank != rank:
+            self._live[seat.rank] -= seat.tokens
+            self._live[rank] += seat.tokens
+            seat.rank, seat.is_warm, seat.moved_s = rank, False, now_s
+        seat.turn = turn
+        self._seats.move_to_end(session)
+
+    def begun(
+        self, session: str, rank: int, tokens: int, now_s: float, found: int | None = None
+    ) -> None:
+        """Note that the first token of an answer is out: the rank has the prompt cached.
+
+        Args:
+            session: a session's, or any name that is in no session.
+            rank: that served it.
+            tokens: length of the prompt.
+            now_s: the time, never before that of an earlier call.
+            found: tokens that the rank had cached; what it held of the session if None.
+        """
+        self._fade(now_s)
+        shelf = self._shelves[rank]
+        found = shelf.held(session) if found is None else found
+        self._computed[rank] += max(0, tokens - found)
+        shelf.used(session, tokens)
+        seat = self._seats.get(session)
+        if seat is not None and seat.rank == rank:
+            self._live[rank] += tokens - seat.tokens
+            seat.tokens, seat.is_warm = tokens, True
+
+    def ended(self, session: str) -> None:
+        """Forget a session: it has ended."""
+        seat = self._seats.pop(session, None)
+        if seat is not None:
+            self._live[seat.rank] -= seat.tokens
+
+    def emptied(self, rank: int) -> None:
+        """Note that a rank has lost its cache."""
+        self._shelves[rank].clear()
+
+    def _fade(self, now_s: float) -> None:
+        if now_s > self._faded_s:
+            share = 0.5 ** ((now_s - self._faded_s) / HALF_LIFE_S)
+            self._computed = [tokens * share for tokens in self._computed]
+            self._faded_s = now_s

@@ -1,0 +1,61 @@
+"""How crowded a rank is, and whether a session should leave its home. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto_vllm.placement.rendezvous import by_hash
+
+# What a rank has computed lately weighs most: prefill is what a misplaced session costs.
+COMPUTED_WEIGHT = 5.0
+# Of the mean crowding; ranks this near the least are alike, and the hash chooses.
+NEAR = 0.02
+HYSTERESIS = 2.0
+LEAST_GAIN_S = 1.0
+LEAST_STAY_S = 60.0
+
+
+def crowding(
+    loads: Sequence[float], live: Sequence[float], computed: Sequence[float]
+) -> list[float]:
+    """Return how crowded each rank is: parts of the mean, weighed and added up.
+
+    Args:
+        loads: requests on each rank now, shape (ranks,).
+        live: tokens of the contexts at home there: the pressure on its cache.
+        computed: tokens computed there lately.
+    """
+    count = len(loads)
+    load = count / (sum(loads) + 1.0)
+    context = count / (sum(live) + 1.0)
+    prefill = COMPUTED_WEIGHT * count / (sum(computed) + 1.0)
+    return [
+        one * load + two * context + three * prefill
+        for one, two, three in zip(loads, live, computed, strict=True)
+    ]
+
+
+def lightest(crowded: Sequence[float], session: str, home: int | None = None) -> int:
+    """Return the least crowded rank; of those near it `home`, else the first by hash."""
+    least = min(crowded)
+    most = least + NEAR * (1.0 + least)
+    near = [rank for rank, value in enumerate(crowded) if value <= most]
+    if home is not None and home in near:
+        return home
+    return near[0] if len(near) == 1 else by_hash(session, len(crowded), near)
+
+
+def pays_to_move(
+    *, held_s: float, wait_s: float, least_wait_s: float, stayed_s: float | None
+) -> bool:
+    """Whether a warm session should leave its home.
+
+    Args:
+        held_s: seconds to compute again what its home has cached.
+        wait_s: expected wait at home.
+        least_wait_s: expected wait on the best other rank.
+        stayed_s: how long ago it came to its home by a move; None if it never moved.
+    """
+    if stayed_s is not None and stayed_s < LEAST_STAY_S:
+        return False
+    return wait_s - least_wait_s > LEAST_GAIN_S + HYSTERESIS * held_s
