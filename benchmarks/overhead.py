@@ -30,8 +30,10 @@ from benchmarks.machine import machine
 from tenuto import _wire as client_wire
 from tenuto_vllm import TurnMiddleware
 from tenuto_vllm._wire import Markers, Turn
+from tenuto_vllm.engine.seam import SCOPE_KEY
 from tenuto_vllm.engine.view import VllmView
-from tenuto_vllm.placement import Recent, place
+from tenuto_vllm.model import Placement
+from tenuto_vllm.placement import Ledger, Pending, place
 
 Step = Callable[[], Any]
 TURNS = 43
@@ -217,6 +219,9 @@ def middleware(turn: int, ranks: int, rounds: int) -> dict[str, float]:
     """
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        if SCOPE_KEY in scope:
+            # As the engine client does when it has cut the prompt into tokens.
+            scope[SCOPE_KEY].prompt_tokens = 8_000
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"{}"})
 
@@ -235,9 +240,9 @@ def middleware(turn: int, ranks: int, rounds: int) -> dict[str, float]:
         stats_update_address="ipc://x",
     )
     parallel = SimpleNamespace(data_parallel_size=ranks, data_parallel_size_local=ranks)
-    client = SimpleNamespace(
-        engine_core=core, vllm_config=SimpleNamespace(parallel_config=parallel)
-    )
+    cache = SimpleNamespace(num_gpu_blocks=100_000 * ranks, block_size=16)
+    config = SimpleNamespace(parallel_config=parallel, cache_config=cache)
+    client = SimpleNamespace(engine_core=core, vllm_config=config)
     token = f"{VllmView(client).instance()}.3" if turn else None
     said = client_wire.Markers(
         "a" * 32, "b" * 32, "c" * 32, client_wire.Turn(n=turn, attempt=0, phase="tool"), token
@@ -255,8 +260,16 @@ def middleware(turn: int, ranks: int, rounds: int) -> dict[str, float]:
         "app": SimpleNamespace(state=SimpleNamespace(engine_client=client)),
     }
 
+    sessions = itertools.count()
+
+    def asked() -> dict[str, Any]:
+        if turn:
+            return dict(scope)
+        session = (b"x-session-id", b"session-%08d" % next(sessions))
+        return {**scope, "headers": [session, *headers]}
+
     def request(target: Callable[..., Any]) -> Step:
-        return lambda: finish(target(dict(scope), receive, send))
+        return lambda: finish(target(asked(), receive, send))
 
     costs = Pairs()
     costs.measure(request(app), request(TurnMiddleware(app)), rounds)
@@ -264,19 +277,35 @@ def middleware(turn: int, ranks: int, rounds: int) -> dict[str, float]:
 
 
 def picking(ranks: int, rounds: int) -> dict[str, float]:
-    """Time one choice of the least loaded rank, and one by hash, microseconds."""
+    """Time one choice of a rank, microseconds, with two hundred sessions at home on each."""
+    capacity, size = 1_000_000, 5_000
+    ledger, busy = Ledger(ranks, capacity), Pending(1_000.0)
+    for number in range(200 * ranks):
+        name, rank = f"session-{number:08}", number % ranks
+        ledger.sent(name, rank, 0, 0.0)
+        ledger.begun(name, rank, size, 0.0)
+    ledger.sent("lost-session", 0, 0, 1.0)
+    ledger.begun("lost-session", 0, size, 1.0)
+    for number in range(200):
+        ledger.begun(f"#{number}", 0, size, 2.0)
+    busy.begin(ranks - 1, 100_000)
     idle, some_busy = [0.0] * ranks, [float(i % 2) for i in range(ranks)]
-    recent = Recent((0.0,) * ranks).at(1.0, ranks)
+    warm = Markers(f"session-{200 * ranks - 1:08}", turn=Turn(n=1))
     cases = {
-        "first_all_idle_us": (Markers("a" * 32, turn=Turn(n=0)), idle),
-        "first_half_busy_us": (Markers("a" * 32, turn=Turn(n=0)), some_busy),
-        "hash_us": (Markers("a" * 32, turn=Turn(n=1)), idle),
+        "first_all_idle_us": (Markers("a" * 32, turn=Turn(n=0)), None, idle),
+        "first_half_busy_us": (Markers("a" * 32, turn=Turn(n=0)), None, some_busy),
+        "hash_us": (Markers("a" * 32, turn=Turn(n=1)), None, idle),
+        "home_us": (Markers("session-00000003", turn=Turn(n=1)), Placement(3, "home"), idle),
+        "lost_us": (Markers("lost-session", turn=Turn(n=1)), Placement(0, "home"), idle),
+        "long_wait_us": (warm, Placement(ranks - 1, "home"), idle),
     }
     costs: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
-        for name, (markers, load) in cases.items():
+        for name, (markers, named, load) in cases.items():
             started = time.perf_counter_ns()
-            place(markers, load, recent)
+            place(
+                markers, named, ledger=ledger, pending=busy, loads=lambda load=load: load, now_s=3.0
+            )
             costs[name].append((time.perf_counter_ns() - started) / 1000)
     return {name: round(statistics.median(cost), 2) for name, cost in costs.items()}
 

@@ -86,6 +86,9 @@ _PICKS = (
     ("first_all_idle_us", "picking of 64 ranks, all idle"),
     ("first_half_busy_us", "picking of 64 ranks, half of them busy"),
     ("hash_us", "picking of 64 ranks by hash"),
+    ("home_us", "picking of 64 ranks, a session at home"),
+    ("lost_us", "picking of 64 ranks, a session that its home has lost"),
+    ("long_wait_us", "picking of 64 ranks, a session whose home is busy"),
 )
 
 
@@ -114,7 +117,7 @@ def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str,
         text += f"| the same inside a call | | {cost['marking_us']} | |\n"
         text += f"| reading its answer | | {cost['reading_us']} | |\n"
     for key, what in _PICKS:
-        text += f"| {what} | | {overhead['picking_at_64_ranks'][key]} | 10 |\n"
+        text += f"| {what} | | {overhead['picking_at_64_ranks'][key]} | 20 |\n"
     text += _LONGER.format(
         bare=round(overhead["stamping_small_prompt"]["bare_us"]),
         bare_10=round(overhead["stamping_4_kb_prompt"]["bare_us"]),
