@@ -110,8 +110,17 @@ def test_what_was_found_is_not_counted_as_computed_and_what_was_fades() -> None:
     served(ledger, "a", 0, 0, 60, 0.0)
     served(ledger, "a", 0, 1, 80, 0.0)
     ledger.begun("child", 0, 90, 0.0, found=80)
-    assert list(ledger.computed(0.0)) == [90, 0]
-    assert list(ledger.computed(HALF_LIFE_S)) == [45, 0]
+    assert list(ledger.computed()) == [90, 0]
+    ledger.begun("other", 1, 90, HALF_LIFE_S)
+    assert list(ledger.computed()) == [90, 180]
+
+
+def test_what_was_computed_counts_for_less_than_what_was_later_for_ever() -> None:
+    ledger = Ledger(2, 1000)
+    for hour in range(5_000):
+        ledger.begun(f"#{hour}", hour % 2, 100, hour * HALF_LIFE_S)
+    one, two = ledger.computed()
+    assert two / one == pytest.approx(2.0)
 
 
 def test_a_rank_that_is_gone_takes_its_sessions_with_it_and_the_others_stay() -> None:

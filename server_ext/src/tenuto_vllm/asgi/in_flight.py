@@ -17,6 +17,10 @@ class InFlight:
         known = self._by_rank.get
         return [known(rank, 0) for rank in range(ranks)]
 
+    def of(self, rank: int) -> int:
+        """Return the requests of one rank."""
+        return self._by_rank.get(rank, 0)
+
     def __bool__(self) -> bool:
         return bool(self._by_rank)
 

@@ -113,7 +113,7 @@ class Placer:
             return
         found = min(visit.held, prompt_tokens) if rank == visit.placement.rank else None
         self.ledger.begun(visit.session, rank, prompt_tokens, now_s, found)
-        if found is not None and self.in_flight.counts(rank + 1)[rank] == 1:
+        if found is not None and self.in_flight.of(rank) == 1:
             self.pending.took(prompt_tokens - found, now_s - visit.begun_s)
 
     def over(self, visit: Visit) -> None:

@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+# Below it a queue is short-lived, and vLLM counts it as nothing more.
+_FULL = 0.5
+
 
 class VllmView:
     """`tenuto_vllm.model.EngineView` on vLLM's `AsyncLLM` (`app.state.engine_client`)."""
@@ -63,13 +66,13 @@ class VllmView:
         """
         core = self.engine_client.engine_core
         # `get`, since a Counter makes up its zeros in Python.
-        inflight, clients = core.engine_inflight.get, core.client_count
-        loads: list[float] = []
-        for engine, (waiting, running, kv_usage) in zip(
-            core.core_engines, core.lb_engines, strict=False
-        ):
-            load = float(max(clients * inflight(engine, 0), waiting + running))
-            if waiting and kv_usage > 0.5:
-                load += waiting * 6.0 * (kv_usage - 0.5)
-            loads.append(load)
-        return loads
+        get, clients = core.engine_inflight.get, core.client_count
+        return [
+            float(
+                own if (own := clients * get(engine, 0)) > waiting + running else waiting + running
+            )
+            + (waiting * 6.0 * (kv_usage - 0.5) if waiting and kv_usage > _FULL else 0.0)
+            for engine, (waiting, running, kv_usage) in zip(
+                core.core_engines, core.lb_engines, strict=False
+            )
+        ]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from tenuto_vllm.placement.shelf import Shelf
 
-HALF_LIFE_S = 3600
+HALF_LIFE_S = 3600.0
+_MOST_WEIGHT = 2.0**30
 # Of its context; what is left of a home below that is not worth going back for.
 _LOST = 0.1
 
@@ -56,7 +57,7 @@ class Ledger:
         self._shelves = [Shelf(capacity, most_sessions) for _ in range(ranks)]
         self._live = [0] * ranks
         self._computed = [0.0] * ranks
-        self._faded_s = 0.0
+        self._since_s = 0.0
 
     @property
     def ranks(self) -> int:
@@ -88,9 +89,11 @@ class Ledger:
         """Return the tokens of the contexts at home on each rank, shape (ranks,)."""
         return self._live
 
-    def computed(self, now_s: float) -> Sequence[float]:
-        """Return a fading sum of the tokens that each rank has computed, shape (ranks,)."""
-        self._fade(now_s)
+    def computed(self) -> Sequence[float]:
+        """Return how much each rank has computed beside the others, shape (ranks,).
+
+        What was computed an hour before counts half. The unit is a token at no certain time.
+        """
         return self._computed
 
     def resize(self, ranks: int) -> None:
@@ -131,10 +134,10 @@ class Ledger:
             now_s: the time, never before that of an earlier call.
             found: tokens that the rank had cached; what it held of the session if None.
         """
-        self._fade(now_s)
         shelf = self._shelves[rank]
         found = shelf.held(session) if found is None else found
-        self._computed[rank] += max(0, tokens - found)
+        weight = self._weight(now_s)
+        self._computed[rank] += max(0, tokens - found) * weight
         shelf.used(session, tokens)
         seat = self._seats.get(session)
         if seat is not None and seat.rank == rank:
@@ -151,8 +154,11 @@ class Ledger:
         """Note that a rank has lost its cache."""
         self._shelves[rank].clear()
 
-    def _fade(self, now_s: float) -> None:
-        if now_s > self._faded_s:
-            share = 0.5 ** ((now_s - self._faded_s) / HALF_LIFE_S)
-            self._computed = [tokens * share for tokens in self._computed]
-            self._faded_s = now_s
+    def _weight(self, now_s: float) -> float:
+        """Return what a token counts now. It grows, so that nothing older needs to fade."""
+        weight = 2.0 ** ((now_s - self._since_s) / HALF_LIFE_S)
+        if weight < _MOST_WEIGHT:
+            return weight
+        self._computed = [tokens / weight for tokens in self._computed]
+        self._since_s = now_s
+        return 1.0

@@ -62,7 +62,7 @@ def place(
     session, turn = markers.session, markers.turn
 
     def least(home: int | None = None) -> int:
-        crowded = crowding(loads(), ledger.live(), ledger.computed(now_s))
+        crowded = crowding(loads(), ledger.live(), ledger.computed())
         return lightest(crowded, session, home)
 
     if turn.kind == "auxiliary":
