@@ -29,6 +29,7 @@ from benchmarks.overhead import ONE_4_KB, PROMPT_600_KB, Pairs
 from tenuto import tries
 from tenuto.recording.events import Rules, asked_of, body_of, event_of, place_of
 from tenuto.trace import line_of
+from tenuto.tried import Tried
 
 BOUND_US = 50.0
 _ANSWER = {
@@ -50,7 +51,7 @@ def recording(messages: list[dict[str, str]], rounds: int) -> dict[str, float]:
     client: Any = tenuto.wrap(
         openai.OpenAI(api_key="k", base_url="http://127.0.0.1:9/v1", http_client=http)
     )
-    seen: list[tries.Tried] = []
+    seen: list[Tried] = []
     noting: list[float] = []
 
     def timed(step: Callable[..., None]) -> Callable[..., None]:

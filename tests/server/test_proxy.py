@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -18,7 +15,6 @@ import openai
 import pytest
 
 import tenuto
-from tenuto.cli.proxy import main
 from tenuto.recording import Recorder as TraceRecorder
 from tenuto.recording.events import Rules
 from tenuto.recording.placing import Placing
@@ -189,11 +185,36 @@ def test_an_unmarked_program_is_recorded_in_sessions_of_prompts_that_go_on(
         (first, 0, 0),
         (second, 0, 0),
         (first, 1, 0),
-        (first, 1, 1),
         (first, 2, 0),
+        (first, 3, 0),
         (third, 0, 0),
     ]
     assert len({event.run_id for event in events}) == 3
+
+
+def test_an_equal_prompt_after_a_failure_is_the_turn_tried_again(tmp_path: Path) -> None:
+    with (
+        serving(Recorder(script=[500])) as upstream,
+        proxied(tmp_path, upstream) as (url, recorder),
+    ):
+        for _ in range(2):
+            httpx.post(url + PATH, json={"messages": USER})
+        events = events_in(recorder, 2)
+    assert [(event.turn, event.attempt, event.error) for event in events] == [
+        (0, 0, "500"),
+        (0, 1, None),
+    ]
+
+
+def test_an_unmarked_program_behind_a_proxy_that_is_started_again_begins_a_session(
+    tmp_path: Path,
+) -> None:
+    for count in (1, 2):
+        with serving(Recorder()) as upstream, proxied(tmp_path, upstream) as (url, recorder):
+            httpx.post(url + PATH, json={"messages": USER})
+            events = events_in(recorder, count)
+    assert len({event.session_id for event in events}) == 2
+    assert [trace.requests for trace in read(tmp_path / "run.jsonl")] == [1, 1]
 
 
 def test_only_so_many_sessions_are_remembered(tmp_path: Path) -> None:
@@ -228,38 +249,3 @@ def test_no_credential_and_no_text_is_in_the_file(tmp_path: Path) -> None:
     written = recorder.path.read_text("utf-8")
     for secret in (*secrets, "pass-secret"):
         assert secret not in written
-
-
-def test_the_command_records_until_it_is_interrupted(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    out = tmp_path / "run.jsonl"
-    with serving(Recorder()) as upstream:
-        command = [sys.executable, "-m", "tenuto.cli", "trace", "proxy", "--upstream", upstream]
-        command += ["--out", str(out), "--port", str(port)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-            assert program.stdout is not None
-            assert f"http://127.0.0.1:{port} go on to" in program.stdout.readline()
-
-            def is_up() -> bool:
-                with contextlib.suppress(httpx.ConnectError):
-                    return httpx.get(f"http://127.0.0.1:{port}/v1/models").status_code == 200
-                return False
-
-            assert eventually(is_up, 20)
-            httpx.post(f"http://127.0.0.1:{port}{PATH}", json={"messages": USER})
-            program.send_signal(signal.SIGINT)
-            program.wait(20)
-    assert program.returncode == 0
-    (trace,) = read(out)
-    assert trace.requests == 1
-
-
-@pytest.mark.parametrize(
-    "argv", [["--upstream", "localhost:1"], ["--upstream", "http://h", "--out", "/no/such/f"]]
-)
-def test_a_command_that_cannot_work_says_so(
-    argv: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(argv) == 2
-    assert capsys.readouterr().err.startswith("tenuto trace proxy: ")

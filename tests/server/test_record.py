@@ -18,7 +18,7 @@ import pytest
 import tenuto
 from tenuto import tries
 from tenuto.recording import Recorder as TraceRecorder
-from tenuto.trace import CallEvent, read, read_events
+from tenuto.trace import CallEvent, read, read_events, uncounted_note
 from tests.loopback import Recorder, eventually, read_body, serving
 
 USER: Any = [{"role": "user", "content": "look at it closely " * 40}]
@@ -51,14 +51,17 @@ PIECES = (
 class Streaming:
     """Streams `PIECES`, the first `count` of them, and breaks off where that is not all."""
 
-    def __init__(self, count: int = len(PIECES), *, zipped: bool = False) -> None:
+    def __init__(
+        self, count: int = len(PIECES), *, zipped: bool = False, usage: bool = True
+    ) -> None:
         self.count, self.zipped = count, zipped
+        self.pieces = PIECES if usage else PIECES[:-1]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
         await read_body(receive)
-        lines = [f"data: {json.dumps(piece)}\n\n".encode() for piece in PIECES[: self.count]]
+        lines = [f"data: {json.dumps(piece)}\n\n".encode() for piece in self.pieces[: self.count]]
         is_whole = self.count == len(PIECES)
         body = b"".join([*lines, b"data: [DONE]\n\n"] if is_whole else lines)
         headers = [(b"content-type", b"text/event-stream")]
@@ -272,6 +275,25 @@ def test_a_tool_is_a_span_between_two_calls_of_its_session(tmp_path: Path) -> No
     assert second.blocks[0] == first.blocks[0]
 
 
+def test_a_run_that_is_entered_again_has_all_its_calls_in_one_session(tmp_path: Path) -> None:
+    with recording(tmp_path, Recorder()) as (url, recorder), client_of(url) as client:
+        for _ in range(2):
+            with tenuto.run("ticket-4711") as run, run.agent("planner"):
+                client.chat.completions.create(model="m", messages=USER)
+                client.chat.completions.create(model="m", messages=CALLED)
+    (trace,) = read(recorder.path)
+    assert [len(session.turns) for session in trace.sessions] == [4]
+
+
+def test_a_stream_without_usage_is_recorded_with_the_size_of_its_answer(tmp_path: Path) -> None:
+    with recording(tmp_path, Streaming(usage=False)) as (url, recorder), client_of(url) as client:
+        list(client.chat.completions.create(model="m", messages=USER, stream=True))
+    (event,) = events_in(recorder.path)
+    assert (event.input_tokens, event.output_tokens, event.output_bytes) == (None, None, 5)
+    (trace,) = read(recorder.path)
+    assert uncounted_note([trace]) is not None
+
+
 def test_calls_outside_of_every_run_are_in_no_session(tmp_path: Path) -> None:
     with recording(tmp_path, Recorder()) as (url, recorder), client_of(url) as client:
         client.chat.completions.create(model="m", messages=USER)
@@ -322,8 +344,9 @@ def test_a_full_file_is_put_aside_and_the_oldest_are_deleted(tmp_path: Path) -> 
         for n in range(4):
             messages: Any = [{"role": "user", "content": str(n)}]
             client.chat.completions.create(model="m", messages=messages)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.3.jsonl", "run.4.jsonl"]
-    assert [event.turn for event in events_in(tmp_path / "run.4.jsonl")] == [3]
+    names = ["run.full-000003.jsonl", "run.full-000004.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert [event.turn for event in events_in(tmp_path / names[1])] == [3]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ with tenuto.run("NAME"):
     if how == "fork":
         os.waitpid(child, 0)
     n = 1
-    while how == "forever":
+    while how == "forever" or (how == "thrice" and n < 3):
         call(n)
         n += 1
 """
@@ -72,6 +72,22 @@ def test_a_program_that_is_killed_leaves_whole_lines_but_the_last(tmp_path: Path
     traces = list(read(path, on_problem=told.append))
     assert [problem.line for problem in told] == [written.count(b"\n")]
     assert [one.requests for one in traces] == [trace.requests, 1]
+
+
+def test_a_named_run_that_is_started_again_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with serving(Recorder()) as url:
+        for how in ("end", "end", "thrice"):
+            with start(url, path, how, "ticket-4711") as program:
+                assert program.communicate(timeout=60)[1] == ""
+    told: list[Problem] = []
+    (trace,) = read(path, on_problem=told.append)
+    assert told == []
+    (session,) = trace.sessions
+    starts = [turn.start_s for turn in session.turns]
+    assert len(starts) == 1 + 1 + 3
+    assert starts == sorted(starts)
+    assert trace.requests == path.read_bytes().count(b"\n")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

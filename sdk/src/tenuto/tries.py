@@ -12,8 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -21,24 +19,14 @@ from typing import Any
 from openai._base_client import AsyncAPIClient
 
 from tenuto import process
-from tenuto.redirects import Sent, sent_with
+from tenuto.redirects import sent_with
+from tenuto.tried import Sink, Tried, now_s
 from tenuto.turn import is_turn
 
-Sink = Callable[["Tried"], object]
 # Replaced as a whole, so that a call sees the one or the other.
 sinks: tuple[Sink, ...] = ()
 
 _KEY = "tenuto.tried"
-# Of a longer answer the middle is let go: what counts its tokens stands at its end.
-_MAX_ANSWER_BYTES = 8 << 20
-_KEPT_AT_END = 64
-# One clock for a process, which no adjustment of the wall clock turns back.
-_EPOCH_S = time.time() - time.monotonic()
-
-
-def now_s() -> float:
-    """Return seconds since 1970."""
-    return _EPOCH_S + time.monotonic()
 
 
 def add(sink: Sink) -> None:
@@ -51,78 +39,6 @@ def remove(sink: Sink) -> None:
     """Have `sink` told of no more tries."""
     global sinks  # noqa: PLW0603
     sinks = tuple(one for one in sinks if one != sink)
-
-
-class Tried:
-    """One HTTP try; complete when a sink is given it.
-
-    Attributes:
-        sent: what it was marked with, None outside of every run.
-        request: the HTTP request as it was sent.
-        start_s: when it was sent, seconds since 1970.
-        parent_turn: the last turn of the session's parent, when this is the session's first.
-        status: of the answer, None when there was none.
-        response: the HTTP answer's head, None when there was none.
-        content: of an answer that came whole, decoded.
-        chunks: of one that was streamed, as (when it came, bytes as they came).
-        answer_bytes: how many came, as they came.
-        end_s: when the last of the answer came.
-        error: kind of the failure, None while there is none.
-    """
-
-    __slots__ = (
-        "_sinks",
-        "answer_bytes",
-        "chunks",
-        "content",
-        "end_s",
-        "error",
-        "is_streamed",
-        "parent_turn",
-        "request",
-        "response",
-        "sent",
-        "start_s",
-        "status",
-    )
-
-    def __init__(self, request: Any, sent: Sent | None) -> None:
-        self.request = request
-        self.sent = sent
-        self.parent_turn: int | None = None
-        self.status: int | None = None
-        self.response: Any = None
-        self.content: bytes = b""
-        self.chunks: deque[tuple[float, bytes]] = deque()
-        self.is_streamed = False
-        self.end_s: float | None = None
-        self.error: str | None = None
-        self.answer_bytes = 0
-        # Taken by who ends it first: the iterating thread, a closing one or the collector.
-        self._sinks = [sinks]
-        self.start_s = now_s()
-
-    def take(self, chunk: bytes) -> None:
-        """Keep a piece of the answer."""
-        self.end_s = now_s()
-        self.answer_bytes += len(chunk)
-        if self.answer_bytes > _MAX_ANSWER_BYTES and self.chunks.maxlen is None:
-            self.chunks = deque(self.chunks, _KEPT_AT_END)
-        self.chunks.append((self.end_s, chunk))
-
-    def end(self, error: str | None = None) -> None:
-        """Tell the sinks, once."""
-        try:
-            told = self._sinks.pop()
-        except IndexError:
-            return
-        if error is not None:
-            self.error = error
-        if self.end_s is None:
-            self.end_s = now_s()
-        for sink in told:
-            with contextlib.suppress(Exception):
-                sink(self)
 
 
 # The tries of the call that is being made here; openai's own retries add to it.
@@ -172,7 +88,7 @@ def begin(client: Any, options: Any, request: Any) -> None:
         before = _CALL.get()
         if before:
             _again(before.pop())
-        tried = request.extensions[_KEY] = Tried(request, sent)
+        tried = request.extensions[_KEY] = Tried(request, sent, sinks)
         if before is not None:
             before.append(tried)
         if sent is not None and sent.attempt is not None and sent.attempt.n == 0:
@@ -261,6 +177,7 @@ class _Tee(_Kept):
             for chunk in self._inner:
                 tried.take(chunk)
                 yield chunk
+            tried.is_whole = True
         except Exception as error:
             tried.error = type(error).__name__
             raise
@@ -284,6 +201,7 @@ class _TeeAsync(_Kept):
         try:
             chunk = await self._chunks.__anext__()
         except StopAsyncIteration:
+            self._tried.is_whole = True
             raise
         except BaseException as error:
             self._tried.error = type(error).__name__

@@ -8,6 +8,7 @@ from collections import Counter
 
 from tenuto_vllm.carriers import Carrier, Said
 from tenuto_vllm.model import Why
+from tenuto_vllm.prometheus import metrics
 
 STATUS_PATH = "/tenuto/status"
 
@@ -32,6 +33,16 @@ class Counters:
         self.carriers: Counter[Carrier] = Counter()
         self.news: Counter[str] = Counter(turns=0, ended=0)
         self.dropped: Counter[str] = Counter()
+        self._metrics = metrics()
+
+    def place(self, why: Why, rank: int) -> None:
+        """Count a request that was placed."""
+        self.placed[why] += 1
+        self._metrics.placed(why, rank)
+
+    def compute(self, rank: int, tokens: int) -> None:
+        """Count prompt tokens that a rank had to compute."""
+        self._metrics.computed(rank, tokens)
 
     def hear(self, said: Said) -> None:
         """Count which carrier gave a session, and what was left out."""
@@ -43,6 +54,7 @@ class Counters:
     def drop(self, kind: str) -> None:
         """Count a marker that was left out, or a step of ours that failed."""
         self.dropped[kind] += 1
+        self._metrics.ignored(kind)
         if self.dropped[kind] == 1:
             # A handler or filter of the server's may raise, and no request may fail by it.
             with contextlib.suppress(Exception):

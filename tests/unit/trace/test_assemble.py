@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.trace import CallEvent, Session, Trace, Turn, digest, events_of, read, traces_of, write
+from tenuto.trace import (
+    CallEvent,
+    Session,
+    Trace,
+    Turn,
+    digest,
+    events_of,
+    read,
+    traces_of,
+    uncounted,
+    uncounted_note,
+    write,
+)
 from tests.unit.trace.events import call, file_of, read_all
 
 
@@ -83,22 +95,88 @@ def test_a_parent_that_made_no_call_until_the_child_had_ended_waited(
     assert (trace.sessions[1].spawned_after, trace.sessions[1].joined_before) == (0, joined)
 
 
-def test_blocks_of_text_have_as_many_tokens_as_the_server_counted(tmp_path: Path) -> None:
+def test_text_is_cut_in_blocks_of_64_tokens_as_the_server_counted_them(tmp_path: Path) -> None:
     text = {"block_size": None, "block_bytes": 256}
     trace = one(
         tmp_path,
         call("a", 0, 0.0, 1.0, **text, input_bytes=1000, input_tokens=290, blocks=[[0, 3]]),
         call("a", 1, 2.0, 3.0, **text, input_bytes=2000, input_tokens=610, blocks=[[0, 7]]),
         call("a", 2, 4.0, 5.0, **text, input_bytes=2100, input_tokens=None, blocks=[[0, 8]]),
+        call("b", 0, 6.0, 7.0, **text, input_bytes=1100, input_tokens=330, blocks=[[0, 4]]),
     )
-    assert trace.block_size == round(256 * 900 / 3000)
-    assert [t.input_tokens for t in trace.sessions[0].turns] == [290, 610, max(630, 8 * 77)]
+    assert trace.block_size == 64
+    turns = [turn for session in trace.sessions for turn in session.turns]
+    ratio = (290 + 610 + 330) / (1000 + 2000 + 1100)
+    assert [turn.input_tokens for turn in turns] == [290, 610, 630, 330]
+    assert [turn.block_count for turn in turns] == [
+        int(count * 256 * ratio) // 64 for count in (3, 7, 8, 4)
+    ]
+    longest = turns[2].block_ids
+    assert all(turn.block_ids == longest[: turn.block_count] for turn in turns)
+
+
+def test_a_prompt_is_as_long_as_the_server_counted_whatever_its_bytes_say(tmp_path: Path) -> None:
+    text = {"block_size": None, "block_bytes": 256, "input_bytes": 2560, "blocks": [[0, 10]]}
+    trace = one(
+        tmp_path,
+        call("a", 0, 0.0, 1.0, **text) | {"input_tokens": 500},
+        call("a", 1, 2.0, 3.0, **text) | {"input_tokens": 900},
+    )
+    turns = trace.sessions[0].turns
+    assert [turn.input_tokens for turn in turns] == [500, 900]
+    assert [turn.block_count for turn in turns] == [500 // 64, 700 // 64]
+
+
+def test_runs_of_any_tokenizer_have_one_block_size_and_it_is_one_of_servers(
+    tmp_path: Path,
+) -> None:
+    text = {"block_size": None, "block_bytes": 256, "input_bytes": 1000, "blocks": [[0, 3]]}
+    rows = [
+        {**call("a", 0, 0.0, 1.0, **text, input_tokens=tokens), "run_id": str(tokens)}
+        for tokens in (100, 250, 333, 973)
+    ]
+    traces, problems = read_all(file_of(tmp_path, *rows))
+    assert problems == []
+    assert {trace.block_size for trace in traces} == {64}
+    assert [trace.sessions[0].turns[0].block_count for trace in traces] == [1, 3, 3, 11]
 
 
 def test_events_alone_give_traces_too() -> None:
     event = CallEvent(run_id="r", session_id="s", start_s=5.0, end_s=6.0)
     (trace,) = traces_of([event])
-    assert trace.sessions[0].turns == (Turn((), 0, 0, 0.0, 1.0),)
+    guessed = trace.sessions[0].turns[0].guessed
+    assert trace.sessions[0].turns == (Turn((), 0, 0, 0.0, 1.0, guessed=guessed),)
+
+
+def test_lengths_that_nobody_counted_are_guessed_as_the_counted_ones_are_and_told_apart(
+    tmp_path: Path,
+) -> None:
+    size = {"block_size": None, "blocks": []}
+    rows = [
+        call("a", 0, 0.0, 1.0, **size, input_bytes=300, output_bytes=60)
+        | {"input_tokens": 100, "output_tokens": 30},
+        call("a", 1, 2.0, 3.0, **size, input_bytes=600, output_bytes=100)
+        | {"input_tokens": None, "output_tokens": None},
+        call("a", 2, 4.0, 5.0, **size, input_bytes=600)
+        | {"input_tokens": None, "output_tokens": None},
+    ]
+    trace = one(tmp_path, *rows)
+    turns = trace.sessions[0].turns
+    assert [(turn.input_tokens, turn.output_tokens) for turn in turns] == [
+        (100, 30),
+        (200, 50),
+        (200, 0),
+    ]
+    both = ("input_tokens", "output_tokens")
+    assert [turn.guessed for turn in turns] == [(), both, both]
+    assert uncounted(trace) == 2
+    (note,) = filter(None, [uncounted_note([trace])])
+    assert note.startswith("2 of 3 calls have no token counts")
+    # A guess that was written is still one when it is read again.
+    write(tmp_path / "again.jsonl", [trace])
+    (again,) = read(tmp_path / "again.jsonl")
+    assert [turn.guessed for turn in again.sessions[0].turns] == [(), both, both]
+    assert uncounted_note([Trace("r", 64, ())]) is None
 
 
 def test_a_run_that_says_how_many_calls_it_has_is_let_go_when_they_are_there(

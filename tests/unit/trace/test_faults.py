@@ -40,10 +40,11 @@ def test_a_compressed_file_that_ends_early_is_read_up_to_there(tmp_path: Path) -
     text = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     packed = gzip.compress(text)
     (tmp_path / "run.jsonl.gz").write_bytes(packed[: len(packed) // 2])
-    (trace,), problems = read_all(tmp_path / "run.jsonl.gz")
+    (trace,), (torn, cut) = read_all(tmp_path / "run.jsonl.gz")
     assert 100 < trace.requests < 900
-    assert problems == [Problem(trace.requests + 1, problems[0].what, "run.jsonl.gz")]
-    assert "cannot be read further" in problems[0].what
+    assert (torn.line, torn.is_note) == (trace.requests + 1, True)
+    assert cut == Problem(trace.requests + 1, cut.what, "run.jsonl.gz")
+    assert "cannot be read further" in cut.what
 
 
 @pytest.mark.parametrize(
@@ -192,3 +193,11 @@ def test_a_file_in_no_known_format_is_refused_with_those_that_are(tmp_path: Path
         read(tmp_path / "x.jsonl")
     with pytest.raises(TraceError, match="no format 'csv'; formats: tenuto"):
         read(tmp_path / "x.jsonl", format="csv")
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").touch()
+    with pytest.raises(
+        TraceError, match=r"x\.jsonl: is empty: no call was recorded .*tenuto\.wrap"
+    ):
+        read(tmp_path / "x.jsonl")

@@ -48,6 +48,7 @@ def test_aiperf_rows_have_an_id_for_each_begun_block_and_ms(tmp_path: Path) -> N
     said = {
         "session_id": "t/main",
         "output_length": 9,
+        "trace_block_size": 64,
         "context_mode": "message_array_with_responses",
     }
     assert rows[:2] == [

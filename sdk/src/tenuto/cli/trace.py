@@ -10,11 +10,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tenuto.cli.trace_info import as_json, plot, table
-from tenuto.trace import FORMATS, Problem, Trace, TraceError, read, scale, stats, write
+from tenuto.cli.trace_info import Listed, as_json, listing, plot, table
+from tenuto.trace import (
+    FORMATS,
+    Problem,
+    Trace,
+    TraceError,
+    read,
+    read_all,
+    scale,
+    split,
+    stats,
+    write,
+)
 
 _GOOD, _FAULTY, _UNUSABLE = 0, 1, 2
 _PROGRESS_EVERY = 100
+_LISTED = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TraceError as error:
         print(f"tenuto trace: {error}", file=sys.stderr)
         return _FAULTY
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"tenuto trace: {error}", file=sys.stderr)
         return _UNUSABLE
@@ -56,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     info.add_argument("files", nargs="+", type=Path, metavar="FILE")
     info.add_argument("--format", choices=names, help="of the files (default: found)")
     info.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    info.add_argument("--ids", action="store_true", help="list every trace, not only the first")
     info.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw a picture as well")
     info.set_defaults(run=_info)
 
@@ -68,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
         "--to", choices=to, default="tenuto", help="format of DST (default tenuto)"
     )
     convert.add_argument("--id", action="append", help="trace to keep (repeatable; default: all)")
+    convert.add_argument(
+        "--split",
+        action="store_true",
+        help="make of each trace several that are one root with direct children",
+    )
     convert.add_argument(
         "--factor", type=int, default=1, metavar="N", help="divide block size and lengths by this"
     )
@@ -82,41 +102,51 @@ def _parser() -> argparse.ArgumentParser:
 
 def _info(options: argparse.Namespace) -> int:
     faults = _Faults()
-    found = stats(_progress(_all(options.files, options.format, faults)))
+    traces: list[Listed] = []
+    found = stats(_listed(_progress(_all(options.files, options.format, faults)), traces))
     if options.plot is not None:
         from tenuto.cli.trace_plot import draw  # noqa: PLC0415  (loads matplotlib)
 
         draw(found, options.plot)
     if options.json:
-        print(json.dumps(as_json(found), indent=1))
+        print(json.dumps(as_json(found, traces), indent=1))
     else:
         width = shutil.get_terminal_size().columns
-        print(f"{table(found)}\n\n{plot(found, width=width)}")
+        most = None if options.ids else _LISTED
+        parts = [table(found), listing(traces, most), plot(found, width=width)]
+        print("\n\n".join(filter(None, parts)))
     return faults.status
 
 
 def _convert(options: argparse.Namespace) -> int:
     faults = _Faults()
     wanted: list[str] | None = options.id
-    written: list[str] = []
+    there: list[str] = []
 
     def chosen() -> Iterator[Trace]:
         for trace in read(options.source, format=options.format, on_problem=faults):
-            if wanted is None or trace.id in wanted:
-                written.append(trace.id)
-                made = _scaled(trace, options)
+            there.append(trace.id)
+            if wanted is not None and trace.id not in wanted:
+                continue
+            for part in split(trace) if options.split else (trace,):
+                made = _scaled(part, options)
                 yield made
                 print(
                     f"{made.id}: {len(made.sessions)} sessions, {made.requests} calls, "
                     f"blocks of {made.block_size} tokens",
                     file=sys.stderr,
                 )
-        if missing := sorted(set(wanted or ()) - set(written)):
-            what = f"holds no trace {', '.join(missing)}"
+        if missing := sorted(set(wanted or ()) - set(there)):
+            what = f"holds no trace {', '.join(missing)}; it holds {_some(there)}"
             raise TraceError([Problem(None, what, options.source.name)])
 
     write(options.target, chosen(), format=options.to)
     return faults.status
+
+
+def _some(ids: Sequence[str]) -> str:
+    more = [f"{len(ids) - _LISTED} more"] if len(ids) > _LISTED else []
+    return ", ".join([*ids[:_LISTED], *more]) or "none"
 
 
 def _scaled(trace: Trace, options: argparse.Namespace) -> Trace:
@@ -139,12 +169,17 @@ class _Faults:
 
 
 def _all(files: Sequence[Path], format: str | None, faults: _Faults) -> Iterator[Trace]:
-    for file in files:
-        try:
-            yield from read(file, format=format, on_problem=faults)
-        except TraceError as error:
-            for problem in error.problems:
-                faults(problem)
+    try:
+        yield from read_all(files, format=format, on_problem=faults)
+    except TraceError as error:
+        for problem in error.problems:
+            faults(problem)
+
+
+def _listed(traces: Iterator[Trace], into: list[Listed]) -> Iterator[Trace]:
+    for trace in traces:
+        into.append(Listed(trace.id, len(trace.sessions), trace.requests))
+        yield trace
 
 
 def _progress(traces: Iterator[Trace]) -> Iterator[Trace]:

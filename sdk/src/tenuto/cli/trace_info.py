@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from tenuto.trace.counted import note_of
 from tenuto.trace.stats import PERCENTILES, Hits, Sample, TraceStats
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BARS = 12
 _LABEL_WIDTH = 22
+
+
+class Listed(NamedTuple):
+    """A trace by its name, with how many sessions and calls it has."""
+
+    id: str
+    sessions: int
+    calls: int
 
 
 def samples_of(found: TraceStats) -> list[tuple[str, Sample]]:
@@ -32,11 +41,16 @@ def samples_of(found: TraceStats) -> list[tuple[str, Sample]]:
 def table(found: TraceStats) -> str:
     """Return the figures as lines of text."""
     heads = [f"p{share}" for share in PERCENTILES]
+    note = note_of(found.uncounted, found.calls)
+    about = "about " if note else ""
+    written = f"{found.output_tokens.total:,.0f} output tokens, {found.input_per_output:.0f}:1"
+    if found.calls and not found.output_tokens.values:
+        written = "output tokens unknown"
     lines = [
         f"{found.traces:,} traces, {found.sessions:,} sessions, {found.calls:,} calls",
         f"{found.forks:,} forks ({found.joined:,} waited for) in {found.forking:,} traces",
-        f"{found.input_tokens.total:,.0f} input tokens, {found.output_tokens.total:,.0f} output "
-        f"tokens, {found.input_per_output:.0f}:1",
+        f"{about}{found.input_tokens.total:,.0f} input tokens, {written}",
+        *filter(None, [note]),
         "",
         _row("", "count", *heads, "max"),
     ]
@@ -65,6 +79,19 @@ def table(found: TraceStats) -> str:
     return "\n".join(lines)
 
 
+def listing(traces: Sequence[Listed], most: int | None) -> str:
+    """Return the traces by name, at most so many of them; nothing for none."""
+    if not traces:
+        return ""
+    shown = traces[:most]
+    width = max(_LABEL_WIDTH, *(len(one.id) for one in shown))
+    lines = [f"{'trace'.ljust(width)} {'sessions':>8} {'calls':>8}"]
+    lines += [f"{one.id.ljust(width)} {one.sessions:>8,} {one.calls:>8,}" for one in shown]
+    if more := len(traces) - len(shown):
+        lines.append(f"and {more:,} more (--ids)")
+    return "\n".join(lines)
+
+
 def plot(found: TraceStats, *, width: int = 80) -> str:
     """Return how lengths and gaps are spread, as bars of characters.
 
@@ -81,7 +108,7 @@ def plot(found: TraceStats, *, width: int = 80) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def as_json(found: TraceStats) -> dict[str, Any]:
+def as_json(found: TraceStats, traces: Sequence[Listed]) -> dict[str, Any]:
     """Return the figures as JSON."""
 
     def of(sample: Sample) -> dict[str, float]:
@@ -100,6 +127,7 @@ def as_json(found: TraceStats) -> dict[str, Any]:
         "forks": found.forks,
         "forking_traces": found.forking,
         "joined_forks": found.joined,
+        "uncounted_calls": found.uncounted,
         "input_per_output": found.input_per_output,
         "turns": of(found.turns),
         "fork_turns": of(found.fork_turns),
@@ -119,6 +147,7 @@ def as_json(found: TraceStats) -> dict[str, Any]:
             }
             for name, hits in _hits(found)
         },
+        "listed": [one._asdict() for one in traces],
     }
 
 

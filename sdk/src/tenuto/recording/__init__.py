@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.recording.events import Redact
 from tenuto.recording.recorder import Recorder, record
+from tenuto.recording.text import Redact
 
 __all__ = ["Recorder", "Redact", "record"]

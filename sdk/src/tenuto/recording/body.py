@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -10,12 +11,15 @@ from tenuto.shape import is_list, is_object
 
 Kind = Literal["chat", "completions", "responses", "messages"]
 
-_ENDINGS: tuple[tuple[str, Kind], ...] = (
-    ("/chat/completions", "chat"),
-    ("/completions", "completions"),
-    ("/responses", "responses"),
-    ("/messages", "messages"),
+# As the last parts of a path. An assistant's threads have `messages` too, which run no model.
+_ROUTES: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile(r".*/chat/completions"), "chat"),
+    (re.compile(r".*/completions"), "completions"),
+    (re.compile(r".*/responses"), "responses"),
+    (re.compile(r"(?:.*/v[0-9][^/]*)?/messages"), "messages"),
 )
+# What is longer is no name.
+_NAME_LENGTH = 256
 # A text is cut in pieces, so that one that goes on from another shares its start.
 _PIECE = 1024
 
@@ -37,25 +41,31 @@ class Asked(NamedTuple):
     Attributes:
         model: as requested.
         items: canonical bytes of the tools, the instructions and each message, in order.
+        head: how many of them are tools and instructions.
         results: of tools, in order; `is_last` of those that no model has answered yet.
         messages: the prompt itself, instructions first.
+        after: id of the response or the conversation that the prompt goes on from.
+        is_partial: what it goes on from is not among the items.
     """
 
-    model: str | None
-    items: list[bytes]
-    results: list[Result]
-    messages: list[Any]
+    model: str | None = None
+    items: Sequence[bytes] = ()
+    head: int = 0
+    results: Sequence[Result] = ()
+    messages: Sequence[Any] = ()
+    after: str | None = None
+    is_partial: bool = False
 
 
 def kind_of(path: str) -> Kind | None:
     """Return which API a path belongs to, None when it runs no model."""
-    return next((kind for ending, kind in _ENDINGS if path.endswith(ending)), None)
+    return next((kind for route, kind in _ROUTES if route.fullmatch(path)), None)
 
 
 def read_body(kind: Kind, body: Any) -> Asked:
     """Read a request's body; of what is not there, nothing is said."""
     if not is_object(body):
-        return Asked(None, [], [], [])
+        return Asked()
     messages: list[Any] = []
     head = body.get("system") if kind == "messages" else body.get("instructions")
     if head:
@@ -63,6 +73,7 @@ def read_body(kind: Kind, body: Any) -> Asked:
     given = body.get({"responses": "input", "completions": "prompt"}.get(kind, "messages"))
     items = [canonical(body["tools"])] if body.get("tools") else []
     items += map(canonical, messages)
+    head_length = len(items)
     if kind == "completions" or isinstance(given, str):
         text = given if isinstance(given, str) else canonical(given).decode()
         pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
@@ -71,8 +82,27 @@ def read_body(kind: Kind, body: Any) -> Asked:
     elif is_list(given):
         items += map(canonical, given)
         messages += given
-    model = body.get("model")
-    return Asked(str(model) if model is not None else None, items, _results(messages), messages)
+    after = _after(body) if kind == "responses" else None
+    return Asked(
+        _name(body.get("model")) or None,
+        items,
+        head_length,
+        _results(messages),
+        messages,
+        after,
+        after is not None,
+    )
+
+
+def _name(value: Any) -> str:
+    return value[:_NAME_LENGTH] if isinstance(value, str) else ""
+
+
+def _after(body: Any) -> str | None:
+    before = body.get("previous_response_id") or body.get("conversation")
+    if is_object(before):
+        before = before.get("id")
+    return str(before) if before else None
 
 
 def canonical(value: Any) -> bytes:
@@ -95,9 +125,9 @@ def _results(messages: Sequence[Any]) -> list[Result]:
         if not is_object(message):
             continue
         for part in _parts(message):
-            kind = str(part.get("type", ""))
+            kind = _name(part.get("type"))
             if kind == "tool_use" or kind.endswith("_call"):
-                call_id = str(part.get("call_id") or part.get("id") or "")
+                call_id = _name(part.get("call_id") or part.get("id"))
                 names[call_id] = _named(part, kind)
                 last_word = len(found)
             elif (result := _result(part, kind, names)) is not None:
@@ -105,7 +135,7 @@ def _results(messages: Sequence[Any]) -> list[Result]:
         calls = message.get("tool_calls")
         for call in calls if is_list(calls) else ():
             if is_object(call):
-                names[str(call.get("id", ""))] = _named(call, str(call.get("type") or "function"))
+                names[_name(call.get("id"))] = _named(call, _name(call.get("type")) or "function")
         if message.get("role") == "assistant":
             last_word = len(found)
     return [one._replace(is_last=at >= last_word) for at, one in enumerate(found)]
@@ -123,7 +153,7 @@ def _named(call: Any, kind: str) -> tuple[str, str | None]:
     inner = call.get(kind)
     name = call.get("name") or (inner.get("name") if is_object(inner) else "")
     known = {"tool_use": "function"}.get(kind, kind.removesuffix("_tool_call"))
-    return str(name or ""), known.removesuffix("_call") or None
+    return _name(name), known.removesuffix("_call") or None
 
 
 def _result(part: Any, kind: str, names: dict[str, tuple[str, str | None]]) -> Result | None:
@@ -135,8 +165,7 @@ def _result(part: Any, kind: str, names: dict[str, tuple[str, str | None]]) -> R
         call_id, output = part.get("call_id"), part.get("output")
     else:
         return None
-    name, tool_class = names.get(str(call_id or ""), (str(part.get("name") or ""), None))
+    call_id = _name(call_id)
+    name, tool_class = names.get(call_id, (_name(part.get("name")), None))
     raw = output.encode("utf-8", "surrogatepass") if isinstance(output, str) else canonical(output)
-    return Result(
-        str(call_id or ""), name, tool_class, len(raw), part.get("is_error") is True, False
-    )
+    return Result(call_id, name, tool_class, len(raw), part.get("is_error") is True, False)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import zlib
 from typing import Any, NamedTuple
 
 from tenuto import _wire
-from tenuto.recording.answer import Said, read_events, read_whole
+from tenuto.recording.answer import Said
 from tenuto.recording.body import Asked, Result, kind_of, read_body
+from tenuto.recording.heard import Heard, heard_of
+from tenuto.recording.text import Redact, redacted
 from tenuto.session import Session
-from tenuto.shape import is_list, is_object
 from tenuto.trace import BLOCK_BYTES, CallEvent, Fork, Served, ToolSpan, cut
-from tenuto.tries import Tried
+from tenuto.tried import Tried
 
-Redact = Callable[[str], str]
+_MAX_BODY_BYTES = 64 << 20
+# Either of gzip and zlib, as the first bytes say.
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class Rules(NamedTuple):
@@ -48,7 +51,13 @@ class Place(NamedTuple):
 
 
 def event_of(
-    tried: Tried, asked: Asked, place: Place, rules: Rules, answered_s: float | None = None
+    tried: Tried,
+    asked: Asked,
+    place: Place,
+    rules: Rules,
+    answered_s: float | None = None,
+    *,
+    heard: Heard | None = None,
 ) -> CallEvent:
     """Return the event of a try.
 
@@ -58,10 +67,11 @@ def event_of(
         place: where it belongs.
         rules: what is written.
         answered_s: when the session's last answer was complete, None when that is not known.
+        heard: what became of it, where that has been read before.
     """
-    said, first_token_s = _said(tried)
-    error = _error(tried, said)
-    blocks, size = cut(asked.items, key=rules.key)
+    said, first_token_s, error = heard or heard_of(tried)
+    # Blocks of a part of a prompt would be those of another.
+    blocks, size = ((), None) if asked.is_partial else cut(asked.items, key=rules.key)
     is_over = error is None or (tried.status or 0) >= 400
     return CallEvent(
         **place._asdict(),
@@ -72,6 +82,7 @@ def event_of(
         cached_tokens=said.cached_tokens,
         block_bytes=BLOCK_BYTES,
         input_bytes=size,
+        output_bytes=said.output_bytes,
         blocks=blocks,
         start_s=tried.start_s,
         first_token_s=first_token_s,
@@ -80,6 +91,7 @@ def event_of(
         error=error,
         tools=tuple(_span(one, answered_s, tried.start_s) for one in asked.results if one.is_last),
         served=_served(tried),
+        extra={"prompt": "partial"} if asked.is_partial else None,
     )
 
 
@@ -116,7 +128,11 @@ def _fork(session: Session, parent_turn: int | None) -> Fork | None:
 def body_of(request: Any) -> Any:
     """Return the JSON of a request's body, None when it cannot be read."""
     try:
-        return json.loads(request.content)
+        content = request.content
+        if request.headers.get("content-encoding", "identity") in {"gzip", "deflate"}:
+            unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
+            content = unpacking.decompress(content, _MAX_BODY_BYTES)
+        return json.loads(content)
     except Exception:
         # One that was sent piece by piece cannot be read again.
         return None
@@ -124,60 +140,10 @@ def body_of(request: Any) -> Any:
 
 def asked_of(request: Any, body: Any) -> Asked:
     """Return what a request asks for."""
-    return read_body(kind_of(request.url.path) or "chat", body)
-
-
-def _said(tried: Tried) -> tuple[Said, float | None]:
-    """Return what the answer says, and when its first piece came."""
-    if tried.response is None:
-        return Said(), None
-    is_events = tried.response.headers.get("content-type", "").startswith("text/event-stream")
-    read = read_events if is_events else read_whole
-    if not tried.is_streamed:
-        return read(tried.content), None
-    pieces = _decoded(tried)
-    said = read(b"".join(piece for _, piece in pieces))
-    at = 0
-    for came_s, piece in pieces:
-        at += len(piece)
-        if said.first_at is not None and at >= said.first_at:
-            return said, came_s
-    return said, None
-
-
-def _decoded(tried: Tried) -> list[tuple[float, bytes]]:
-    """Return the pieces of an answer as its server wrote them, before they were compressed."""
-    encoding = tried.response.headers.get("content-encoding")
-    if encoding is None:
-        return list(tried.chunks)
-    passed: list[float] = []
-
-    def passing() -> Iterator[bytes]:
-        for came_s, chunk in tried.chunks:
-            passed.append(came_s)
-            yield chunk
-
-    pieces: list[tuple[float, bytes]] = []
-    head = {"content-encoding": encoding}
     try:
-        # The HTTP client's own kind of answer, which knows every encoding that it asks for.
-        for piece in type(tried.response)(200, headers=head, content=passing()).iter_bytes():
-            pieces.append((passed[-1], piece))
-    except Exception:
-        # One that was broken off: what came before can be read.
-        return pieces
-    return pieces
-
-
-def _error(tried: Tried, said: Said) -> str | None:
-    if (tried.status or 0) >= 400:
-        return str(tried.status)
-    if said.error is not None:
-        return said.error
-    # A reader that has the end may close, which its transport takes for a failure.
-    if said.ended:
-        return None
-    return tried.error or "Incomplete"
+        return read_body(kind_of(request.url.path) or "chat", body)
+    except RecursionError:
+        return Asked()
 
 
 def _span(result: Result, start_s: float | None, end_s: float) -> ToolSpan:
@@ -209,15 +175,7 @@ def _text(rules: Rules, asked: Asked, said: Said) -> dict[str, Any]:
     if rules.redact is None:
         return text
     try:
-        return {name: _redacted(one, rules.redact) for name, one in text.items()}
-    except Exception:
-        # What could not be redacted is not written.
+        return {name: redacted(one, rules.redact) for name, one in text.items()}
+    except BaseException:
+        # What could not be redacted is not written. On this thread nothing else may end it.
         return {}
-
-
-def _redacted(value: Any, redact: Redact) -> Any:
-    if isinstance(value, str):
-        return str(redact(value))
-    if is_object(value):
-        return {name: _redacted(one, redact) for name, one in value.items()}
-    return [_redacted(one, redact) for one in value] if is_list(value) else value

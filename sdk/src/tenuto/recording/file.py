@@ -7,9 +7,17 @@ import os
 import re
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:
+    # Windows: there a file never rotates.
+    fcntl = None
+
+_CLOSED_IN_CHILDREN = getattr(os, "O_CLOEXEC", 0)
+
 
 class LineFile:
-    """Appends lines, each by one write; when it is full it becomes `name.1.suffix`, `name.2.…`.
+    """Appends lines, each by one write; a full file becomes `name.full-000001.suffix`, `…2`.
 
     The higher the number the later; the file itself is the latest. Several processes may
     append to one path.
@@ -35,8 +43,10 @@ class LineFile:
         self._is_torn = written <= len(line)
         if self._is_torn:
             raise OSError("the line was cut short")
-        if os.fstat(descriptor).st_size >= self._max_bytes:
-            self._rotate()
+        # The line is written: what hinders putting the file aside is tried again with the next.
+        with contextlib.suppress(OSError):
+            if fcntl is not None and os.fstat(descriptor).st_size >= self._max_bytes:
+                self._rotate(descriptor)
 
     def open(self) -> None:
         """Open the file, which must be possible.
@@ -46,11 +56,6 @@ class LineFile:
         """
         self._open()
 
-    def sync(self) -> None:
-        """Have what is written survive a loss of power."""
-        if self._descriptor is not None:
-            os.fsync(self._descriptor)
-
     def close(self) -> None:
         """Close the file; another line opens it again."""
         if self._descriptor is not None:
@@ -59,42 +64,56 @@ class LineFile:
             self._descriptor = None
 
     def _open(self) -> int:
-        if self._descriptor is not None and not self._is_current():
+        if self._descriptor is not None and not self._is_current(self._descriptor):
             # Another process has rotated it.
             self.close()
         if self._descriptor is None:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CLOSED_IN_CHILDREN
             self._descriptor = os.open(self.path, flags, 0o600)
-            size = os.fstat(self._descriptor).st_size
             # What a process that was killed has left of its last line.
-            self._is_torn = bool(size) and os.pread(self._descriptor, 1, size - 1) != b"\n"
+            self._is_torn = self.path.is_file() and _last_byte(self._descriptor) not in {b"", b"\n"}
         return self._descriptor
 
-    def _is_current(self) -> bool:
-        assert self._descriptor is not None
+    def _is_current(self, descriptor: int) -> bool:
         try:
-            mine, there = os.fstat(self._descriptor), self.path.stat()
+            mine, there = os.fstat(descriptor), self.path.stat()
         except OSError:
             return False
         return (mine.st_ino, mine.st_dev) == (there.st_ino, there.st_dev)
 
-    def _rotate(self) -> None:
-        if not self._is_current():
+    def _rotate(self, descriptor: int) -> None:
+        if fcntl is None or not self.path.is_file():
             return
-        numbers = sorted(numbered(self.path))
-        number = numbers[-1] + 1 if numbers else 1
-        self.path.rename(_named(self.path, number))
-        self.close()
-        for old in numbers[: len(numbers) + 1 - self._files]:
-            _named(self.path, old).unlink(missing_ok=True)
+        # Who has the lock of the file that is there is alone with its name and the next number.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            if not self._is_current(descriptor):
+                return
+            numbers = sorted(numbered(self.path))
+            self.path.rename(_named(self.path, numbers[-1] + 1 if numbers else 1))
+            for old in numbers[: len(numbers) + 1 - self._files]:
+                _named(self.path, old).unlink(missing_ok=True)
+        finally:
+            # A forked child may still have the file open, and the lock with it.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            self.close()
+
+
+def _last_byte(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return b""
+    os.lseek(descriptor, size - 1, os.SEEK_SET)
+    return os.read(descriptor, 1)
 
 
 def numbered(path: Path) -> list[int]:
     """Return the numbers of the full files of a path, in no order."""
-    shape = re.compile(rf"{re.escape(path.stem)}\.([1-9][0-9]*){re.escape(path.suffix)}")
+    # A name that nobody else gives: the oldest of them are deleted.
+    shape = re.compile(rf"{re.escape(path.stem)}\.full-([0-9]{{6,}}){re.escape(path.suffix)}")
     found = (shape.fullmatch(one.name) for one in path.parent.iterdir())
     return [int(match[1]) for match in found if match]
 
 
 def _named(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+    return path.with_name(f"{path.stem}.full-{number:06d}{path.suffix}")

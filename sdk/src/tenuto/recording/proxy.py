@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
+import logging
+import re
 from collections.abc import Iterable
 from typing import Any
 
+from tenuto.errors import ConfigError
 from tenuto.recording.body import kind_of
 from tenuto.recording.recorder import Recorder
-from tenuto.tries import Tried, now_s
+from tenuto.tried import Tried, now_s
 
 http: Any
 try:
@@ -25,6 +29,13 @@ _HOP = frozenset(
     b" transfer-encoding upgrade".split()
 )
 
+# RFC 9112, section 3.2.2: a caller may name the server that it means.
+_ORIGIN = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
+# What a recorder can read everywhere: other encodings need packages of their own.
+_READABLE = frozenset({b"gzip", b"x-gzip", b"deflate", b"identity"})
+
+_log = logging.getLogger("tenuto.recording.proxy")
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -32,7 +43,12 @@ class Proxy:
     """An ASGI app in front of one upstream."""
 
     def __init__(self, upstream: str, recorder: Recorder) -> None:
-        self._upstream = http.URL(upstream)
+        """Prepare for an upstream.
+
+        Raises:
+            ConfigError: `upstream` is no URL of a server.
+        """
+        self._upstream, self._credentials = upstream_of(upstream)
         self._recorder = recorder
         # A model may think for as long as its caller waits; the caller's end ends the call.
         limits = http.Limits(max_connections=None, max_keepalive_connections=64)
@@ -50,17 +66,28 @@ class Proxy:
             return
         passing = asyncio.ensure_future(self._pass(scope, content, send))
         leaving = asyncio.ensure_future(_left(receive))
-        try:
-            await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # When its caller has gone the upstream is let go as well.
-            passing.cancel()
-            leaving.cancel()
+        # A server that ends cancels this, and would log what it raises.
         with contextlib.suppress(asyncio.CancelledError):
-            await passing
+            try:
+                await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                # When its caller has gone the upstream is let go as well.
+                passing.cancel()
+                leaving.cancel()
+                await passing
+
+    @property
+    def upstream(self) -> str:
+        """The upstream's address, without credentials."""
+        return f"{self._upstream.scheme}://{self._upstream.netloc.decode()}"
 
     async def _pass(self, scope: Any, content: bytes, send: Any) -> None:
-        request = self._request(scope, content)
+        try:
+            request = self._request(scope, content)
+        except (http.InvalidURL, ValueError):
+            # Such as `OPTIONS *`, which is about this server.
+            await _refuse(send, 400, "bad_request", "the request's target is no path")
+            return
         tried = Tried(request, None)
         try:
             await self._answer(request, tried, send)
@@ -68,17 +95,24 @@ class Proxy:
             tried.error = type(error).__name__
             raise
         finally:
-            if scope["method"] == "POST" and kind_of(scope["path"]) is not None:
+            if _is_recorded(scope):
                 tried.end_s = tried.end_s or now_s()
                 with contextlib.suppress(Exception):
                     self._recorder.put(tried)
 
     def _request(self, scope: Any, content: bytes) -> Any:
-        path = self._upstream.raw_path.partition(b"?")[0].rstrip(b"/") + scope["raw_path"]
+        target = _ORIGIN.sub(b"", scope["raw_path"], count=1)
+        if not target.startswith(b"/"):
+            raise ValueError("no path")
+        path = self._upstream.raw_path.partition(b"?")[0].rstrip(b"/") + target
         if scope["query_string"]:
             path += b"?" + scope["query_string"]
         url = self._upstream.copy_with(raw_path=path)
         headers = [one for one in _end_to_end(scope["headers"]) if one[0] != b"host"]
+        if _is_recorded(scope):
+            headers = [_readable(one) for one in headers]
+        if self._credentials and all(name != b"authorization" for name, _ in headers):
+            headers.append((b"authorization", self._credentials))
         return http.Request(scope["method"], url, headers=headers, content=content)
 
     async def _answer(self, request: Any, tried: Tried, send: Any) -> None:
@@ -86,7 +120,8 @@ class Proxy:
             response = await self._client.send(request, stream=True)
         except http.TransportError as error:
             tried.error = type(error).__name__
-            await _refuse(send, self._upstream, tried.error)
+            message = f"the upstream {self.upstream} did not answer ({tried.error})"
+            await _refuse(send, 502, "upstream_unreachable", message)
             return
         try:
             tried.status, tried.response = response.status_code, response
@@ -102,7 +137,12 @@ class Proxy:
             async for chunk in response.aiter_raw():
                 tried.take(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            tried.is_whole = True
             await send({"type": "http.response.body", "body": b""})
+        except http.TransportError as error:
+            # Without an end the caller's answer is broken off as well.
+            tried.error = type(error).__name__
+            _log.warning("the upstream %s broke off an answer (%s)", self.upstream, tried.error)
         finally:
             await response.aclose()
 
@@ -139,10 +179,47 @@ async def _left(receive: Any) -> None:
         pass
 
 
-async def _refuse(send: Any, upstream: Any, kind: str) -> None:
-    where = f"{upstream.scheme}://{upstream.netloc.decode()}"
-    message = f"tenuto trace proxy: the upstream {where} did not answer ({kind})"
-    error = {"message": message, "type": "upstream_unreachable", "code": 502}
+async def _refuse(send: Any, status: int, kind: str, what: str) -> None:
+    error = {"message": f"tenuto trace proxy: {what}", "type": kind, "code": status}
     headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 502, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps({"error": error}).encode()})
+
+
+def _is_recorded(scope: Any) -> bool:
+    return scope["method"] == "POST" and kind_of(scope["path"]) is not None
+
+
+def upstream_of(text: str) -> tuple[Any, bytes | None]:
+    """Return a server's URL, and the credentials in it as a header says them.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        url = http.URL(text)
+    except (http.InvalidURL, ValueError) as error:
+        raise ConfigError("the upstream is not a URL") from error
+    has_port = url.port is None or 0 < url.port < 1 << 16
+    is_server = url.scheme in {"http", "https"} and url.host and has_port
+    if not is_server or url.query or url.fragment:
+        raise ConfigError("the upstream is a URL such as http://localhost:8000, without ? and #")
+    # In the URL they would take the place of the caller's own.
+    return url.copy_with(userinfo=b""), _basic(url)
+
+
+def _basic(url: Any) -> bytes | None:
+    """Return the credentials that a URL holds, as a header says them."""
+    if not url.userinfo:
+        return None
+    return b"Basic " + base64.b64encode(f"{url.username}:{url.password}".encode())
+
+
+def _readable(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return a header as it goes on: of encodings those that the answer can be read in."""
+    name, value = header
+    if name != b"accept-encoding":
+        return header
+    asked = [one.strip() for one in value.split(b",")]
+    kept = [one for one in asked if one.partition(b";")[0].strip().lower() in _READABLE]
+    return header if kept == asked else (name, b", ".join(kept) or b"identity")

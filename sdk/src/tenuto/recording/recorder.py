@@ -23,10 +23,13 @@ from tenuto.errors import ConfigError
 from tenuto.identity import ID_BYTES
 from tenuto.install_key import install_key
 from tenuto.recording.body import Asked
-from tenuto.recording.events import Place, Redact, Rules, asked_of, body_of, event_of, place_of
+from tenuto.recording.conversations import Conversations
+from tenuto.recording.events import Place, Rules, asked_of, body_of, event_of, place_of
 from tenuto.recording.file import LineFile
-from tenuto.trace import CallEvent, line_of
-from tenuto.tries import Tried
+from tenuto.recording.heard import Heard, heard_of
+from tenuto.recording.text import Redact, written
+from tenuto.trace import CallEvent
+from tenuto.tried import Tried
 
 _MAX_QUEUED_BYTES = 64 << 20
 _MAX_QUEUED = 100_000
@@ -36,7 +39,7 @@ _CLOSE_WAIT_S = 10.0
 # A try and its size, one who waits until the queue is written so far, or the end.
 _Waiting = tuple[Tried, int] | threading.Event | None
 
-Placed = Callable[[Tried, Any, Asked], Place]
+Placed = Callable[[Tried, Any, Asked, Heard], Place]
 
 _RECORDERS: WeakSet[Recorder] = WeakSet()
 
@@ -63,6 +66,7 @@ class Recorder:
         self._rules = rules
         self._is_closed = False
         self._answered: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._conversations = Conversations()
         self._begin()
         _RECORDERS.add(self)
         if placed is None:
@@ -96,18 +100,23 @@ class Recorder:
         self._queue.put(reached)
         return reached.wait(timeout_s)
 
-    def close(self) -> None:
-        """Record no more, and write what is left. Closing again does nothing."""
+    def close(self, timeout_s: float = _CLOSE_WAIT_S) -> bool:
+        """Record no more, and write what is left; return whether all is written.
+
+        Closing again does nothing.
+        """
         if self._is_closed:
-            return
+            return True
         self._is_closed = True
         tries.remove(self.put)
         # An interpreter that is shutting down may refuse either.
         with contextlib.suppress(Exception):
             atexit.unregister(self.close)
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join(_CLOSE_WAIT_S)
+        if self._thread is None:
+            return True
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def put(self, tried: Tried) -> None:
         """Take a try that is complete; never waits."""
@@ -138,7 +147,8 @@ class Recorder:
             tried, size = one
             try:
                 self._write(tried)
-            except Exception as error:
+            except BaseException as error:
+                # Code of the program's may run here, and exit; the next call is written still.
                 with self._lock:
                     self._dropped += 1
                 process.warn_once(
@@ -149,20 +159,23 @@ class Recorder:
 
     def _write(self, tried: Tried) -> None:
         body = body_of(tried.request)
-        asked = asked_of(tried.request, body)
+        asked = self._conversations.whole(asked_of(tried.request, body))
+        heard = heard_of(tried)
+        self._conversations.note(asked, heard.said)
         if self._placed is None:
             place = place_of(tried, self._rules.run_id)
         else:
-            place = self._placed(tried, body, asked)
+            place = self._placed(tried, body, asked, heard)
         key = (place.run_id, place.session_id or "")
         answered_s = self._answered.get(key) if place.session_id is not None else None
-        event = event_of(tried, asked, place, self._rules, answered_s)
+        event = event_of(tried, asked, place, self._rules, answered_s, heard=heard)
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         if dropped:
-            event = event.model_copy(update={"extra": {"dropped": dropped}})
+            extra = {**(event.extra or {}), "dropped": dropped}
+            event = event.model_copy(update={"extra": extra})
         try:
-            self._file.append(line_of(event))
+            self._file.append(written(event))
         except Exception:
             with self._lock:
                 self._dropped += dropped
@@ -211,9 +224,9 @@ def record(
             child writes beside it, to `NAME.pPID.jsonl`.
         text: whether prompts and answers are written. Else only hashes, sizes, tokens,
             times and names are.
-        redact: called with each string of prompts and answers, returns what is written.
-            When it raises, that call is written without text.
-        max_bytes: a file that has grown to this becomes `NAME.1.jsonl`, `NAME.2.jsonl`, …,
+        redact: called with each string of prompts and answers, names of fields and numbers
+            included, returns what is written. When it raises, that call is written without text.
+        max_bytes: a file that has grown to this becomes `NAME.full-000001.jsonl`, …,
             the highest the latest, and the next begins.
         files: how many full files are kept.
 
@@ -225,8 +238,11 @@ def record(
     """
     if redact is not None and not text:
         raise ConfigError("redact is for text: give text=True as well")
-    if max_bytes < 1 or files < 1:
-        raise ConfigError(f"max_bytes and files are >= 1, got {max_bytes!r} and {files!r}")
+    if redact is not None and not callable(redact):
+        raise ConfigError(f"redact is a function of one string, got {type(redact).__name__}")
+    for name, number in (("max_bytes", max_bytes), ("files", files)):
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{name} is an integer >= 1, got {number!r}")
     rules = Rules(secrets.token_hex(ID_BYTES), install_key(), text, redact)
     return opened(Path(path), rules, max_bytes, files)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenuto.trace.assemble import traces_of
+from tenuto.trace.counted import uncounted, uncounted_note
 from tenuto.trace.cut import BLOCK_BYTES, cut
 from tenuto.trace.digest import digest
 from tenuto.trace.event import (
@@ -16,10 +17,11 @@ from tenuto.trace.event import (
     ToolSpan,
 )
 from tenuto.trace.events import events_of, line_of, read_events
-from tenuto.trace.formats import FORMATS, Format, read, write
+from tenuto.trace.formats import FORMATS, Format, read, read_all, write
 from tenuto.trace.model import Clock, Runs, Session, Trace, Turn, children_of
 from tenuto.trace.problem import Problem, TraceError
 from tenuto.trace.scale import scale
+from tenuto.trace.split import split
 from tenuto.trace.stats import TraceStats, stats
 
 __all__ = [
@@ -48,9 +50,13 @@ __all__ = [
     "events_of",
     "line_of",
     "read",
+    "read_all",
     "read_events",
     "scale",
+    "split",
     "stats",
     "traces_of",
+    "uncounted",
+    "uncounted_note",
     "write",
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from tenuto.trace.draft import Call, Say, drafts_of
+from tenuto.trace.draft import Say, drafts_of
 from tenuto.trace.event import CallEvent, RunEvent
 from tenuto.trace.events import Numbered, raised
 from tenuto.trace.family import Family, placed
 from tenuto.trace.model import Clock, Session, Trace
-from tenuto.trace.problem import Problem, Tell
+from tenuto.trace.order import Call
+from tenuto.trace.problem import InFile, Problem, Tell
 from tenuto.trace.times import times_of
 from tenuto.trace.turns import sizes_of, turns_of
 
@@ -29,6 +30,7 @@ def traces_of(
     |---------------------------------------|-------------------------------------------------|
     | a call in no session                  | is a session of its own                         |
     | several attempts of a turn            | has the last that was answered                  |
+    | a turn again, after it was answered   | has it as a further turn, in the order of time  |
     | a line twice                          | has the first                                   |
     | a turn number that is missing         | goes on with the next                           |
     | no `fork`, but a parent               | forks after the parent's last call before it    |
@@ -50,12 +52,24 @@ class _Group:
 
     def __init__(self) -> None:
         self.about: RunEvent | None = None
-        self.calls: dict[tuple[str, int, int], Call] = {}
+        self.calls: list[tuple[str | None, Call]] = []
         self.line: int | None = None
+        self._at: dict[tuple[str, int, int, float], list[Call]] = {}
 
     @property
     def is_complete(self) -> bool:
         return self.about is not None and self.about.calls == len(self.calls)
+
+    def add(self, session: str, call: Call) -> Call | None:
+        """Take a call, but for one that was there: return that."""
+        event = call.event
+        same = self._at.setdefault((session, event.turn, event.attempt, event.start_s), [])
+        for one in same:
+            if one.event == event:
+                return one
+        same.append(call)
+        self.calls.append((session, call))
+        return None
 
 
 def assembled(
@@ -71,25 +85,33 @@ def assembled(
     """
 
     def say(line: int | None, what: str) -> None:
-        tell(Problem(line, what, name))
+        tell(Problem(line, what, line.name if isinstance(line, InFile) else name))
+
+    def made(run_id: str, group: _Group) -> Trace:
+        if group.about is not None and group.about.calls not in (None, len(group.calls)):
+            what = f"run {run_id} should have {group.about.calls} calls, has {len(group.calls)}"
+            say(group.line, what)
+        return _trace(run_id, group, source, say)
 
     groups: dict[str, _Group] = {}
     done: set[str] = set()
+    full: str | None = None
     for numbered in events:
         run_id = numbered.event.run_id
+        # Only a line of another run ends one: it may have more calls than its line says.
+        if full is not None and run_id != full:
+            done.add(full)
+            yield made(full, groups.pop(full))
+            full = None
         if run_id in done:
             say(numbered.line, f"run {run_id} was complete before this line; left out")
             continue
         group = groups.setdefault(run_id, _Group())
         _add(group, numbered, say)
         if group.is_complete:
-            done.add(run_id)
-            yield _trace(run_id, groups.pop(run_id), source, say)
+            full = run_id
     for run_id, group in groups.items():
-        if group.about is not None and group.about.calls is not None:
-            what = f"run {run_id} should have {group.about.calls} calls, has {len(group.calls)}"
-            say(group.line, what)
-        yield _trace(run_id, group, source, say)
+        yield made(run_id, group)
 
 
 def _add(group: _Group, numbered: Numbered, say: Say) -> None:
@@ -100,29 +122,31 @@ def _add(group: _Group, numbered: Numbered, say: Say) -> None:
         else:
             group.about, group.line = event, line
         return
-    # Without a session there is nothing that could tell a repetition from another call.
-    session = f"call-{len(group.calls)}" if event.session_id is None else event.session_id
-    place = (session, event.turn, event.attempt)
-    if event.session_id is None:
-        place = (session, 0, 0)
-    if place in group.calls:
+    session = event.session_id
+    if session is None:
+        # Without one there is nothing that could tell a repetition from another call.
+        group.calls.append((None, Call(line, event)))
+    elif (before := group.add(session, Call(line, event))) is not None:
         what = (
             f"turn {event.turn}, attempt {event.attempt} of session {session} stands in line "
-            f"{group.calls[place].line} too; left out"
+            f"{before.line} too; left out"
         )
         say(line, what)
-        return
-    group.calls[place] = Call(line, event)
 
 
 def _trace(run_id: str, group: _Group, source: str, say: Say) -> Trace:
     about = group.about
-    calls = list(group.calls.values())
+
+    def tell(line: int | None, what: str) -> None:
+        # A session without calls is known by the run's line alone.
+        say(group.line if line is None else line, what)
+
+    calls = [call for _, call in group.calls]
     times, sizes = times_of(about, calls), sizes_of(about, calls, say)
     clock = _CLOCKS.get((about and about.clock) or "", "absolute")
     sessions: list[Session] = []
-    family = Family(say)
-    for draft in placed(drafts_of(about, group.calls), say):
+    family = Family(tell)
+    for draft in placed(drafts_of(about, _labelled(group)), tell):
         turns = turns_of(draft, times, sizes, say)
         session = family.related(draft, turns)
         sessions.append(session if draft.parent is None else replace(session, clock=clock))
@@ -134,6 +158,19 @@ def _trace(run_id: str, group: _Group, source: str, say: Say) -> Trace:
         source=(about and about.source) or source,
         extra=about.extra if about else None,
     )
+
+
+def _labelled(group: _Group) -> list[tuple[str, Call]]:
+    """Return the calls with the label of the session of each, one of its own where it has none."""
+    taken = {session for session, _ in group.calls}
+    taken.update(note.session_id for note in (group.about.sessions if group.about else ()))
+    found: list[tuple[str, Call]] = []
+    for place, (session, call) in enumerate(group.calls):
+        label = f"call-{place}" if session is None else session
+        while session is None and label in taken:
+            label = f"{label}#"
+        found.append((label, call))
+    return found
 
 
 def _unnumbered(events: Iterable[CallEvent | RunEvent]) -> Iterator[Numbered]:

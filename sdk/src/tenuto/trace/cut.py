@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tenuto.trace.runs import Runs
 
@@ -28,6 +29,20 @@ BLOCK_BYTES = 256
 # 47 bits name an item and 16 number its blocks, so that an id is a positive 64-bit integer.
 _ITEM_BITS = 47
 _NUMBER_BITS = 16
+
+
+class Cut(NamedTuple):
+    """A prompt that has been cut so far.
+
+    Attributes:
+        runs: ids of its full blocks.
+        length: in bytes.
+        chained: what the ids of the next item go on from.
+    """
+
+    runs: Runs = ()
+    length: int = 0
+    chained: bytes = bytes(16)
 
 
 def cut(
@@ -40,17 +55,25 @@ def cut(
         key: of the hash, at most 64 bytes.
         block_bytes: length of a block, >= 1.
     """
+    made = cut_on(Cut(), items, key=key, block_bytes=block_bytes)
+    return made.runs, made.length
+
+
+def cut_on(
+    before: Cut, items: Sequence[bytes], *, key: bytes = b"", block_bytes: int = BLOCK_BYTES
+) -> Cut:
+    """Return a prompt with items behind what it had; arguments as of `cut`."""
     runs: list[tuple[int, int]] = []
-    chained, total = bytes(16), 0
+    chained, total = before.chained, before.length
     for item in items:
         # What is before an item has one length, so no two chains can be confused.
         state = hashlib.blake2b(chained, digest_size=16, key=key)
         state.update(item)
         chained = state.digest()
-        before = total // block_bytes
+        done = total // block_bytes
         total += len(item)
-        count = total // block_bytes - before
+        count = total // block_bytes - done
         if count:
             name = int.from_bytes(chained[:6], "big") >> (48 - _ITEM_BITS)
             runs.append((name << _NUMBER_BITS, count))
-    return tuple(runs), total
+    return Cut((*before.runs, *runs), total, chained)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tenuto.trace.event import CallEvent, Fork, RunEvent, SessionNote
+from tenuto.trace.order import Call, turns_in
 
 Say = Callable[[int | None, str], None]
 """Takes the line and what is wrong with it."""
-
-
-class Call(NamedTuple):
-    """A call and the line that it stood in."""
-
-    line: int | None
-    event: CallEvent
 
 
 @dataclass(slots=True)
@@ -26,7 +19,7 @@ class Draft:
     Attributes:
         label: of the session.
         note: from the run's line; None when that does not describe the session.
-        calls: of the session, every attempt, by turn and attempt.
+        turns: of the session, in order, each as its tries.
         parent: label of the parent, as said; None at a root.
         fork: where the session began, as said.
         agent: role name.
@@ -34,25 +27,38 @@ class Draft:
 
     label: str
     note: SessionNote | None = None
-    calls: list[Call] = field(default_factory=list[Call])
+    turns: list[list[Call]] = field(default_factory=list[list[Call]])
     parent: str | None = None
     fork: Fork | None = None
     agent: str = ""
 
     @property
+    def calls(self) -> Iterator[Call]:
+        """Every try of every turn."""
+        return (call for tries in self.turns for call in tries)
+
+    @property
     def line(self) -> int | None:
         """The line of the session's first call."""
-        return self.calls[0].line if self.calls else None
+        return next((call.line for call in self.calls), None)
 
 
-def drafts_of(about: RunEvent | None, calls: Mapping[tuple[str, int, int], Call]) -> list[Draft]:
-    """Return the sessions: those that the run's line names, then the others by first call."""
+def drafts_of(about: RunEvent | None, calls: Iterable[tuple[str, Call]]) -> list[Draft]:
+    """Return the sessions: those that the run's line names, then the others by first call.
+
+    Args:
+        about: the run's line.
+        calls: with the label of the session of each.
+    """
     notes = about.sessions if about else ()
     drafts = {note.session_id: Draft(note.session_id, note) for note in notes}
-    for (label, _, _), call in sorted(calls.items(), key=lambda one: one[1].event.start_s):
-        drafts.setdefault(label, Draft(label)).calls.append(call)
+    of: dict[str, list[Call]] = {}
+    for label, call in sorted(calls, key=lambda one: one[1].event.start_s):
+        drafts.setdefault(label, Draft(label))
+        of.setdefault(label, []).append(call)
     for draft in drafts.values():
-        draft.calls.sort(key=lambda call: (call.event.turn, call.event.attempt))
+        is_recorded = about is None or about.source is None
+        draft.turns = turns_in(of.get(draft.label, ()), is_recorded=is_recorded)
         _describe(draft)
     return list(drafts.values())
 

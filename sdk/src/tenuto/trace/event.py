@@ -15,8 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field
 
 VERSION = 1
 
-Count = Annotated[int, Field(ge=0)]
-Run = tuple[int, Annotated[int, Field(ge=1)]]
+MOST = 2**53
+"""The largest count and, in seconds, time: JSON has no larger number that is exact."""
+MOST_TOKENS = 2**31
+"""The longest prompt or answer; what is beyond would take memory without end."""
+MOST_BLOCKS = 2**24
+"""The most blocks in a run of ids."""
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+Seconds = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+BlockSize = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+BlockId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Guessed = Literal["input_tokens", "output_tokens"]
+Run = tuple[BlockId, Annotated[int, Field(ge=1, le=MOST_BLOCKS)]]
 """A run of block ids: (first id, how many), each id one more than the one before."""
 
 
@@ -54,8 +66,8 @@ class ToolSpan(_Frozen):
     name: str = ""
     tool_class: str | None = None
     tool_call_id: str | None = None
-    start_s: float | None = None
-    end_s: float | None = None
+    start_s: Seconds | None = None
+    end_s: Seconds | None = None
     output_bytes: Count | None = None
     is_error: bool = False
 
@@ -92,6 +104,8 @@ class CallEvent(_Frozen):
         block_size: tokens in a block; None where `block_bytes` counts instead.
         block_bytes: bytes of the prompt in a block, where the recorder saw no tokens.
         input_bytes: of the prompt as the recorder cut it; with `block_bytes`.
+        output_bytes: of the answer's text, reasoning and arguments of its calls of tools.
+        guessed: which counts of tokens are no more than a guess from bytes.
         blocks: ids of the prompt's full blocks, as runs. Equal ids are equal prompts up to
             the block's end. They mean nothing outside of their run, unless `block_scope`
             is `global`.
@@ -121,17 +135,19 @@ class CallEvent(_Frozen):
     attempt: Count = 0
     phase: str | None = None
     model_name: str | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    cached_tokens: Count | None = None
-    block_size: Annotated[int, Field(ge=1)] | None = None
-    block_bytes: Annotated[int, Field(ge=1)] | None = None
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cached_tokens: Tokens | None = None
+    block_size: BlockSize | None = None
+    block_bytes: BlockSize | None = None
     input_bytes: Count | None = None
+    output_bytes: Count | None = None
+    guessed: tuple[Guessed, ...] = ()
     blocks: tuple[Run, ...] = ()
     block_scope: Literal["run", "global"] = "run"
-    start_s: float
-    first_token_s: float | None = None
-    end_s: float | None = None
+    start_s: Seconds
+    first_token_s: Seconds | None = None
+    end_s: Seconds | None = None
     finish_reason: str | None = None
     error: str | None = None
     tools: tuple[ToolSpan, ...] = ()
@@ -171,7 +187,7 @@ class RunEvent(_Frozen):
     run_id: str
     source: str | None = None
     clock: str | None = None
-    block_size: Annotated[int, Field(ge=1)] | None = None
+    block_size: BlockSize | None = None
     calls: Count | None = None
     sessions: tuple[SessionNote, ...] = ()
     extra: dict[str, Any] | None = None

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from tenuto.trace.event import VERSION, CallEvent, Event, Fork, RunEvent, SessionNote
-from tenuto.trace.lines import Line, lines
+from tenuto.trace.lines import Line, bad, lines
 from tenuto.trace.model import Session, Trace, Turn
-from tenuto.trace.problem import Problem, Tell, TraceError
+from tenuto.trace.parse import validated
+from tenuto.trace.problem import InFile, Problem, Tell, TraceError
 
 _T = TypeVar("_T")
 _EVENT: TypeAdapter[CallEvent | RunEvent] = TypeAdapter(Event)
@@ -42,22 +43,19 @@ def numbered_events(path: Path, tell: Tell) -> Iterator[Numbered]:
     """Yield the events of a file with their lines; what is not one is told and left out."""
     for line in lines(path, tell):
         try:
-            yield Numbered(line.number, _EVENT.validate_json(line.data))
+            yield Numbered(InFile(line.number, path.name), validated(_EVENT, line.data))
         except ValidationError as error:
             tell(_problem(line, path.name, error))
 
 
 def _problem(line: Line, name: str, error: ValidationError) -> Problem:
     faults = error.errors(include_url=False, include_context=False)
-    is_json = faults[0]["type"] != "json_invalid"
-    if not line.is_whole and not is_json:
-        what = "the last line is torn, as when its writer died; dropped"
-        return Problem(line.number, what, name, is_note=True)
     shown = "; ".join(_fault(fault["loc"], fault["msg"]) for fault in faults[:3])
     for fault in faults:
         if fault["loc"][-1:] == ("v",):
             shown = f"written in version {fault['input']!r} of the format, this reads {VERSION}"
-    return Problem(line.number, f"not an event: {shown}; left out", name)
+    is_json = faults[0]["type"] != "json_invalid"
+    return bad(line, name, f"not an event: {shown}", is_json=is_json)
 
 
 def _fault(place: tuple[int | str, ...], message: str) -> str:
@@ -143,6 +141,7 @@ def _call(
         input_tokens=turn.input_tokens,
         output_tokens=turn.output_tokens,
         cached_tokens=turn.cached_tokens,
+        guessed=turn.guessed,
         block_size=trace.block_size,
         blocks=turn.blocks,
         block_scope=trace.block_scope,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tenuto.trace.draft import Draft, Say
 from tenuto.trace.model import Session, Turn
-from tenuto.trace.turns import numbers_of
 
 
 class _Parent(NamedTuple):
@@ -56,11 +54,13 @@ class Family:
     def related(self, draft: Draft, turns: tuple[Turn, ...]) -> Session:
         """Return a session with its place in the run; its parent has been related before."""
         joins = {
-            label: (call.line, call.event.turn)
-            for call in draft.calls
+            label: (call.line, index)
+            for index, tries in enumerate(draft.turns)
+            for call in tries
             for label in call.event.joins
         }
-        self._parents[draft.label] = _Parent(draft.label, numbers_of(draft), turns, joins)
+        numbers = [tries[0].event.turn for tries in draft.turns]
+        self._parents[draft.label] = _Parent(draft.label, numbers, turns, joins)
         agent = draft.agent
         if draft.note is None and not agent:
             agent = "main" if draft.parent is None else "subagent"
@@ -82,17 +82,22 @@ class Family:
 
     def _spawned_after(self, draft: Draft, parent: _Parent, turns: Sequence[Turn]) -> int | None:
         """Return the index of the parent's turn that a session began after."""
+        at_s = min((turn.start_s for turn in turns), default=-1.0)
         if draft.fork is None or draft.fork.session_id != draft.parent:
-            at_s = min((turn.start_s for turn in turns), default=-1.0)
             before = [n for n, turn in enumerate(parent.turns) if turn.start_s <= at_s]
             return before[-1] if before else None
         if draft.fork.turn is None:
             return None
-        index = bisect.bisect_right(parent.numbers, draft.fork.turn) - 1
-        if index < 0 or parent.numbers[index] != draft.fork.turn:
+        number = max((n for n in parent.numbers if n <= draft.fork.turn), default=None)
+        if number != draft.fork.turn:
             what = f"session {draft.label} forks after turn {draft.fork.turn} of {parent.label}"
             self._say(draft.line, f"{what}, which is missing; taken as after the one before it")
-        return index if index >= 0 else None
+        if number is None:
+            return None
+        # A program that began anew has several turns of one number.
+        same = [index for index, one in enumerate(parent.numbers) if one == number]
+        before = [index for index in same if parent.turns[index].start_s <= at_s]
+        return before[-1] if before else same[0]
 
     def _joined_before(
         self, draft: Draft, parent: _Parent, turns: Sequence[Turn], spawned: int | None
@@ -104,8 +109,7 @@ class Family:
         """
         after = 0 if spawned is None else spawned + 1
         if draft.label in parent.joins:
-            line, number = parent.joins[draft.label]
-            index = bisect.bisect_left(parent.numbers, number)
+            line, index = parent.joins[draft.label]
             if index >= after:
                 return index
             what = f"waits for session {draft.label} before it was spawned; taken as not waiting"

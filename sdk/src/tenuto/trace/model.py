@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tenuto.trace.event import ToolSpan
+from tenuto.trace.event import Guessed, ToolSpan
 
 Runs = tuple[tuple[int, int], ...]
 """Block ids as runs: (first id, how many), each id one more than the one before."""
@@ -40,6 +40,8 @@ class Turn:
         model_name: as requested.
         tools: what ran since the session's last call.
         extra: what the source has and this model has no word for.
+        guessed: which of `input_tokens` and `output_tokens` nobody counted: guessed from
+            bytes, or 0 where there are none.
     """
 
     blocks: Runs
@@ -55,6 +57,7 @@ class Turn:
     model_name: str | None = None
     tools: tuple[ToolSpan, ...] = ()
     extra: Mapping[str, Any] | None = None
+    guessed: tuple[Guessed, ...] = ()
 
     @property
     def block_count(self) -> int:

@@ -8,6 +8,18 @@ from typing import NamedTuple
 _SHOWN = 20
 
 
+class InFile(int):
+    """A line number that knows its file, where the lines of several are read as one."""
+
+    name: str
+
+    def __new__(cls, number: int, name: str) -> InFile:
+        """Make one."""
+        made = super().__new__(cls, number)
+        made.name = name
+        return made
+
+
 class Problem(NamedTuple):
     """One thing that a reader left out or put right.
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tenuto.trace.counted import uncounted
 from tenuto.trace.model import Session, Trace, Turn
 from tenuto.trace.runs import shared
 from tenuto.trace.seen import Seen
@@ -76,6 +77,7 @@ class TraceStats:
         peak_tokens: longest prompt of a trace.
         fresh_tokens: per later call of a session: tokens behind what it shares with the
             session's call before.
+        uncounted: calls whose tokens nobody counted; an output of unknown length is in no sample.
         gaps_s: seconds from an answer's end to the session's next call, by the answer's
             finish reason; overlapping calls have none.
         duration_s: of a trace, from its first call to its last answer.
@@ -90,6 +92,7 @@ class TraceStats:
     forks: int = 0
     forking: int = 0
     joined: int = 0
+    uncounted: int = 0
     turns: Sample = field(default_factory=Sample)
     fork_turns: Sample = field(default_factory=Sample)
     input_tokens: Sample = field(default_factory=Sample)
@@ -117,6 +120,7 @@ def stats(traces: Iterable[Trace]) -> TraceStats:
         found.traces += 1
         found.sessions += len(trace.sessions)
         found.calls += trace.requests
+        found.uncounted += uncounted(trace)
         forks = [session for session in trace.sessions if session.parent is not None]
         found.forks += len(forks)
         found.forking += bool(forks)
@@ -135,7 +139,8 @@ def _add_session(found: TraceStats, session: Session, block_size: int) -> None:
     last: Turn | None = None
     for turn in session.turns:
         found.input_tokens.values.append(turn.input_tokens)
-        found.output_tokens.values.append(turn.output_tokens)
+        if turn.output_tokens or "output_tokens" not in turn.guessed:
+            found.output_tokens.values.append(turn.output_tokens)
         if last is not None:
             kept = shared(last.blocks, turn.blocks) * block_size
             found.fresh_tokens.values.append(turn.input_tokens - kept)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tenuto.trace.draft import Call, Say
+from tenuto.trace.draft import Say
 from tenuto.trace.event import CallEvent, RunEvent, ToolSpan
+from tenuto.trace.order import Call
 
 
 class Times(NamedTuple):

@@ -110,10 +110,14 @@ class Placer:
         if visit is None or visit.token is None:
             self._unkeyed += 1
             self.ledger.begun(f"#{self._unkeyed}", rank, prompt_tokens, now_s)
+            self._counters.compute(rank, prompt_tokens)
             return
-        found = min(visit.held, prompt_tokens) if rank == visit.placement.rank else None
+        is_there = rank == visit.placement.rank
+        held = visit.held if is_there else self.ledger.held(visit.session, rank)
+        found = min(held, prompt_tokens)
         self.ledger.begun(visit.session, rank, prompt_tokens, now_s, found)
-        if found is not None and self.in_flight.of(rank) == 1:
+        self._counters.compute(rank, prompt_tokens - found)
+        if is_there and self.in_flight.of(rank) == 1:
             self.pending.took(prompt_tokens - found, now_s - visit.begun_s)
 
     def over(self, visit: Visit) -> None:
@@ -158,7 +162,7 @@ class Placer:
         else:
             placement = self._choose(markers, echoes, view, trusted, now_s)
             visit = self._about(placement, markers, instance, scope, now_s)
-        self._counters.placed[visit.placement.why] += 1
+        self._counters.place(visit.placement.why, visit.placement.rank)
         if ranks > 1:
             put_rank(scope, visit.placement.rank)
         return visit

@@ -66,19 +66,79 @@ def streamed(pieces: list[dict[str, Any]], end: str = "\n") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("said", "finish", "cached"),
+    ("said", "finish", "cached", "output_bytes"),
     [
-        (read_events(streamed(CHAT)), "tool_calls", None),
-        (read_whole(json.dumps(RESPONSE).encode()), "completed", 4),
-        (read_events(streamed(RESPONSES, "\r\n")), "completed", 4),
-        (read_whole(json.dumps(MESSAGE).encode()), "tool_use", 4),
-        (read_events(streamed(MESSAGES)), "tool_use", 4),
+        (read_events(streamed(CHAT)), "tool_calls", None, 3 + 2),
+        (read_whole(json.dumps(RESPONSE).encode()), "completed", 4, 3),
+        (read_events(streamed(RESPONSES, "\r\n")), "completed", 4, 3),
+        (read_whole(json.dumps(MESSAGE).encode()), "tool_use", 4, 3),
+        (read_events(streamed(MESSAGES)), "tool_use", 4, 3),
     ],
 )
 def test_text_tools_tokens_and_end_are_read_once_each(
-    said: Said, finish: str, cached: int | None
+    said: Said, finish: str, cached: int | None, output_bytes: int
 ) -> None:
-    assert said._replace(first_at=None) == Said(9, 2, cached, finish, "hey", ("grep",), ended=True)
+    assert said._replace(first_at=None, response_id=None, output=()) == Said(
+        *(9, 2, cached, finish, "hey", ("grep",)), ended=True, output_bytes=output_bytes
+    )
+
+
+FUNCTION = {"name": "grep", "arguments": '{"a": 1}'}
+USED = {"type": "tool_use", "name": "grep", "id": "c", "input": {"a": 1}}
+CALLED = {"type": "function_call", **FUNCTION}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        read_whole(json.dumps(one).encode())
+        for one in (
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "content": "é",
+                            "reasoning": "why",
+                            "tool_calls": [{"function": FUNCTION}],
+                        }
+                    }
+                ]
+            },
+            {"content": [{"type": "thinking", "thinking": "why"}, {"text": "é"}, USED]},
+        )
+    ]
+    + [
+        read_events(streamed(pieces))
+        for pieces in (
+            [
+                {"choices": [{"delta": {"reasoning": "why", "reasoning_content": "why"}}]},
+                {"choices": [{"delta": {"content": "é"}}]},
+                {"choices": [{"delta": {"tool_calls": [{"function": FUNCTION}]}}]},
+            ],
+            [
+                {"type": "response.reasoning_text.delta", "delta": "why"},
+                {"type": "response.output_text.delta", "delta": "é"},
+                {"type": "response.function_call_arguments.delta", "delta": '{"a": 1}'},
+                {
+                    "type": "response.completed",
+                    "response": {**RESPONSE, "output": [CALLED, *RESPONSE["output"]]},
+                },
+            ],
+            [
+                {"type": "content_block_delta", "delta": {"thinking": "why"}},
+                {"type": "content_block_delta", "delta": {"text": "é"}},
+                {"type": "content_block_start", "content_block": {**USED, "input": {}}},
+                {"type": "content_block_delta", "delta": {"partial_json": '{"a": 1}'}},
+            ],
+        )
+    ],
+)
+def test_an_answer_weighs_its_text_its_reasoning_and_its_arguments_once(said: Said) -> None:
+    assert said.output_bytes == len('é{"a": 1}why'.encode())
+
+
+def test_an_answer_without_any_of_these_has_no_weight() -> None:
+    assert read_whole(b'{"error": {"code": "busy"}}').output_bytes is None
 
 
 @pytest.mark.parametrize(("pieces", "first"), [(CHAT, 1), (RESPONSES, 1), (MESSAGES, 2)])

@@ -58,11 +58,25 @@ def test_the_last_results_of_tools_have_their_calls_names(kind: Kind, body: Any)
         ("/v1/responses", "responses"),
         ("/v1/messages", "messages"),
         ("/v1/messages/count_tokens", None),
+        ("/anthropic/v1/messages", "messages"),
+        ("/messages", "messages"),
+        ("/openai/deployments/d/chat/completions", "chat"),
+        ("/v1/threads/t/messages", None),
+        ("/openai/threads/t/messages", None),
         ("/v1/embeddings", None),
     ],
 )
 def test_a_path_says_which_api_it_is(path: str, kind: Kind | None) -> None:
     assert kind_of(path) == kind
+
+
+def test_what_is_no_name_is_not_written_as_one() -> None:
+    secret: Any = {"text": "secret"}
+    last = {"role": "tool", "tool_call_id": secret, "name": secret, "content": "x"}
+    asked = read_body("chat", {"model": secret, "messages": [last]})
+    assert asked.model is None
+    assert "secret" not in str([one._asdict() for one in asked.results])
+    assert len(read_body("chat", {"model": "m" * 9999}).model or "") == 256
 
 
 def test_a_mark_for_caching_that_moves_changes_no_item() -> None:

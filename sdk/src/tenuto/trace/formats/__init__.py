@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tenuto.trace.events import raised
+from tenuto.trace.formats import tenuto
 from tenuto.trace.formats.format import Format
 from tenuto.trace.formats.table import FORMATS
-from tenuto.trace.lines import head
+from tenuto.trace.lines import heads
 from tenuto.trace.model import Trace
 from tenuto.trace.problem import Problem, Tell, TraceError
 
-__all__ = ["FORMATS", "Format", "read", "write"]
+__all__ = ["FORMATS", "Format", "read", "read_all", "write"]
 
 
 def read(
@@ -33,6 +36,25 @@ def read(
     file = Path(path)
     known = _named(format) if format is not None else _found(file)
     return raised(lambda tell: known.read(file, tell), on_problem)
+
+
+def read_all(
+    paths: Iterable[str | Path], *, format: str | None = None, on_problem: Tell | None = None
+) -> Iterator[Trace]:
+    """Yield the traces of several files, in their order.
+
+    Several files in the own format are read as one, as a recorder that puts full files aside
+    leaves them. Arguments and errors are those of `read`.
+    """
+    files = [Path(path) for path in paths]
+    known = [_named(format) if format is not None else _found(file) for file in files]
+    if len(files) > 1 and all(one.read is tenuto.read for one in known):
+        return raised(lambda tell: tenuto.read_parts(files, tell), on_problem)
+    both = list(zip(known, files, strict=True))
+    return raised(
+        lambda tell: itertools.chain.from_iterable(one.read(file, tell) for one, file in both),
+        on_problem,
+    )
 
 
 def write(path: str | Path, traces: Iterable[Trace], *, format: str = "tenuto") -> None:
@@ -58,9 +80,32 @@ def _named(name: str) -> Format:
 
 
 def _found(path: Path) -> Format:
-    begin = head(path)
-    for one in FORMATS:
-        if one.sniff(begin):
-            return one
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        what = (
+            "is no regular file and can be read only once, so its format cannot be found: "
+            "name it (`--format`, `format=`), or write it to a file first"
+        )
+        raise TraceError([Problem(None, what, path.name)])
+    # A line by itself: one that is garbage, or of another program, says nothing of the rest.
+    begin, faults = b"", list[Exception]()
+    for part in heads(path, faults.append):
+        begin += part
+        if (known := _sniffed(part)) is not None:
+            return known
+    if (known := _sniffed(begin)) is not None:
+        return known
+    for fault in faults:
+        raise TraceError([Problem(1, f"the file cannot be read ({fault})", path.name)])
+    if not path.stat().st_size:
+        what = (
+            "is empty: no call was recorded in it, as when no client was wrapped (tenuto.wrap), "
+            "none had been answered, or the file has just been rotated"
+        )
+        raise TraceError([Problem(None, what, path.name)])
     names = ", ".join(one.name for one in FORMATS)
     raise TraceError([Problem(1, f"in none of the formats {names}", path.name)])
+
+
+def _sniffed(begin: bytes) -> Format | None:
+    return next((one for one in FORMATS if one.sniff(begin)), None)

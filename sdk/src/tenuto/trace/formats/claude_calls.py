@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from tenuto.trace.cut import BLOCK_BYTES, cut
+from tenuto.trace.cut import BLOCK_BYTES
+from tenuto.trace.draft import Say
 from tenuto.trace.event import CallEvent, Fork, ToolSpan
 from tenuto.trace.events import Numbered
+from tenuto.trace.formats.claude_chain import Chains, Node, Placed, back_from, in_order, runs_to
 from tenuto.trace.formats.claude_rows import Entry, Message
-from tenuto.trace.formats.text import canonical, seconds_of
+from tenuto.trace.formats.text import canonical, count_of, seconds_of
 
 _MAIN = "main"
 
@@ -20,49 +22,62 @@ class _Use(NamedTuple):
     name: str
     at_s: float | None
     key: tuple[str, str]
-    asked: Mapping[str, Any]
+    asked: Any
 
 
 class _Answer(NamedTuple):
     """The lines of one answer of the API, in order."""
 
     session: str
-    lines: list[tuple[int, Entry]]
+    lines: list[Placed]
 
 
-def calls_of(run_id: str, entries: Sequence[tuple[int, Entry]]) -> list[Numbered]:
+class _Agents(NamedTuple):
+    """The tool uses that agents came from."""
+
+    uses: Mapping[str, _Use]
+    use_of: Mapping[str, str]
+    """By the agent's id."""
+    ended: Mapping[str, list[str]]
+    """The ids of the agents, by that of the tool use."""
+
+    def spawner(self, agent: str) -> _Use | None:
+        return self.uses.get(self.use_of.get(agent, ""))
+
+
+def calls_of(run_id: str, entries: Sequence[tuple[int, Entry]], say: Say) -> list[Numbered]:
     """Return a session's calls in the order of the log, as events."""
-    by_id = {entry.uuid: entry for _, entry in entries if entry.uuid}
-    answers = _answers(entries, by_id)
-    uses = _uses(answers)
-    results = _results(entries)
-    agents = _agents(entries, uses)
+    log = in_order(entries, say)
+    chains = Chains(log, say)
+    answers = _answers(log, chains)
+    agents = _agents(log, _uses(answers))
     turn_of: dict[tuple[str, str], int] = {}
     counts: dict[str, int] = {}
     for key, answer in answers.items():
         turn_of[key] = counts.get(answer.session, 0)
         counts[answer.session] = turn_of[key] + 1
+    times = (seconds_of(one.entry.timestamp) for one in log)
+    first_s = min((at for at in times if at is not None), default=0.0)
     made: list[Numbered] = []
     for key, (session, lines) in answers.items():
-        chain = _prompt(*lines[0], by_id, results)
-        known = agents.get(session)
+        prompt = chains.prompt(lines[0])
+        known = agents.spawner(session)
         spawned = turn_of.get(known.key) if known else None
         is_child = session != _MAIN and _MAIN in counts
-        tools, joins = _brought(chain, uses, agents)
-        runs, input_bytes = cut([canonical(item) for item in _items(chain)])
-        last = lines[-1][1]
-        usage = next(
-            (e.message.usage for _, e in reversed(lines) if e.message and e.message.usage), None
-        )
-        message = cast("Message", last.message)
-        begun = _seen(chain, last)
-        cached = usage.cache_read_input_tokens if usage else None
-        tokens = None
-        if usage:
-            tokens = usage.input_tokens + (cached or 0) + (usage.cache_creation_input_tokens or 0)
+        tools, joins = _brought(prompt, agents)
+        last = lines[-1].entry
+        said = [cast("Message", one.entry.message) for one in lines]
+        message = said[-1]
+        usage = next((one.usage for one in reversed(said) if one.usage), None)
+        ended_s = seconds_of(last.timestamp)
+        begun_s = prompt.latest_s if prompt else None
+        if begun_s is None:
+            begun_s = first_s if ended_s is None else ended_s
+            if ended_s is None:
+                say(lines[0].line, "no time can be read; taken as the session's first")
         made.append(
             Numbered(
-                lines[0][0],
+                lines[0].line,
                 CallEvent(
                     run_id=run_id,
                     session_id=session,
@@ -72,14 +87,14 @@ def calls_of(run_id: str, entries: Sequence[tuple[int, Entry]]) -> list[Numbered
                     joins=joins if session == _MAIN else (),
                     turn=turn_of[key],
                     model_name=message.model,
-                    input_tokens=tokens,
+                    input_tokens=count_of(usage.prompt_tokens) if usage else None,
                     output_tokens=usage.output_tokens if usage else None,
-                    cached_tokens=cached,
+                    cached_tokens=usage.cache_read_input_tokens if usage else None,
                     block_bytes=BLOCK_BYTES,
-                    input_bytes=input_bytes,
-                    blocks=runs,
-                    start_s=begun,
-                    end_s=max(begun, seconds_of(last.timestamp) or begun),
+                    input_bytes=prompt.cut.length if prompt else 0,
+                    blocks=runs_to(prompt),
+                    start_s=begun_s,
+                    end_s=max(begun_s, ended_s or begun_s),
                     finish_reason=message.stop_reason,
                     tools=tools,
                 ),
@@ -88,131 +103,78 @@ def calls_of(run_id: str, entries: Sequence[tuple[int, Entry]]) -> list[Numbered
     return made
 
 
-def _answers(
-    entries: Sequence[tuple[int, Entry]], by_id: Mapping[str, Entry]
-) -> dict[tuple[str, str], _Answer]:
+def _answers(log: Sequence[Placed], chains: Chains) -> dict[tuple[str, str], _Answer]:
     answers: dict[tuple[str, str], _Answer] = {}
-    for number, entry in entries:
+    for placed in log:
+        entry = placed.entry
         if entry.type != "assistant" or entry.message is None:
             continue
         if entry.message.model == "<synthetic>":
             continue  # The program's own words, such as of an API error.
         key = (entry.message.id or entry.uuid or "", entry.request_id or "")
-        answers.setdefault(key, _Answer(_session(entry, by_id), [])).lines.append((number, entry))
+        if key not in answers:
+            answers[key] = _Answer(_session(placed, chains), [])
+        answers[key].lines.append(placed)
     return answers
 
 
-def _session(entry: Entry, by_id: Mapping[str, Entry]) -> str:
-    if not entry.is_sidechain:
+def _session(placed: Placed, chains: Chains) -> str:
+    if not placed.entry.is_sidechain:
         return _MAIN
-    if entry.agent_id:
-        return entry.agent_id
-    chain = [one for one in _above(entry, by_id) if one.is_sidechain]
-    return (chain[0] if chain else entry).uuid or _MAIN
-
-
-def _above(entry: Entry, by_id: Mapping[str, Entry]) -> list[Entry]:
-    """Return what stands above a line on its chain of parents, first to last."""
-    chain: list[Entry] = []
-    seen: set[str | None] = {entry.uuid}
-    above = entry.parent_uuid
-    while above is not None and above not in seen and above in by_id:
-        seen.add(above)
-        chain.append(by_id[above])
-        above = by_id[above].parent_uuid
-    return chain[::-1]
-
-
-def _results(entries: Sequence[tuple[int, Entry]]) -> dict[str, list[tuple[int, Entry]]]:
-    """Return the lines with tool results, by the line of the answer that called the tool."""
-    found: dict[str, list[tuple[int, Entry]]] = {}
-    for number, entry in entries:
-        if entry.parent_uuid and any(p.get("type") == "tool_result" for p in _parts(entry)):
-            found.setdefault(entry.parent_uuid, []).append((number, entry))
-    return found
-
-
-def _prompt(
-    number: int,
-    entry: Entry,
-    by_id: Mapping[str, Entry],
-    results: Mapping[str, list[tuple[int, Entry]]],
-) -> list[Entry]:
-    """Return what an answer had for a prompt.
-
-    Of tools that ran at once only one result stands on the chain of parents; the others
-    hang beside it, each on the line of the answer that called its tool.
-    """
-    chain: list[Entry] = []
-    above = _above(entry, by_id)
-    on_chain = {one.uuid for one in above}
-    for one in above:
-        chain.append(one)
-        beside = results.get(one.uuid or "", ()) if one.type == "assistant" else ()
-        chain.extend(r for n, r in beside if n < number and r.uuid not in on_chain)
-    return chain
-
-
-def _items(chain: Sequence[Entry]) -> list[Any]:
-    found = [entry.message for entry in chain if entry.message]
-    return [[message.role, message.content] for message in found]
-
-
-def _seen(chain: Sequence[Entry], last: Entry) -> float:
-    """Return when the line came that an answer follows; its own time without one."""
-    times = [seconds_of(entry.timestamp) for entry in chain]
-    return max((at for at in times if at is not None), default=seconds_of(last.timestamp) or 0.0)
+    return placed.entry.agent_id or chains.root(placed).uuid or _MAIN
 
 
 def _uses(answers: Mapping[tuple[str, str], _Answer]) -> dict[str, _Use]:
     return {
         str(part.get("id")): _Use(
-            str(part.get("name", "")), seconds_of(entry.timestamp), key, part.get("input") or {}
+            str(part.get("name", "")), seconds_of(one.entry.timestamp), key, part.get("input")
         )
         for key, answer in answers.items()
-        for _, entry in answer.lines
-        if entry.message
-        for part in entry.message.parts
+        for one in answer.lines
+        for part in one.entry.parts
         if part.get("type") == "tool_use"
     }
 
 
-def _agents(entries: Sequence[tuple[int, Entry]], uses: Mapping[str, _Use]) -> dict[str, _Use]:
-    """Return the tool use that each agent id came from, by the results that name it."""
-    found: dict[str, _Use] = {}
-    for _, entry in entries:
+def _agents(log: Sequence[Placed], uses: Mapping[str, _Use]) -> _Agents:
+    """Return which tool use each agent id came from, by the results that name it."""
+    use_of: dict[str, str] = {}
+    for _, _, entry in log:
         result = entry.tool_use_result
         agent = cast("dict[str, Any]", result).get("agentId") if isinstance(result, dict) else None
-        for part in entry.message.parts if entry.message and agent else ():
-            if part.get("tool_use_id") in uses:
-                found[str(agent)] = uses[part["tool_use_id"]]
-    return found
+        for part in entry.parts if agent else ():
+            if (use_id := str(part.get("tool_use_id"))) in uses:
+                use_of[str(agent)] = use_id
+    ended: dict[str, list[str]] = {}
+    for agent, use_id in use_of.items():
+        ended.setdefault(use_id, []).append(agent)
+    return _Agents(uses, use_of, ended)
 
 
 def _agent(session: str, known: _Use | None) -> str:
     if session == _MAIN:
         return _MAIN
-    return str(known.asked.get("subagent_type", "subagent")) if known else "subagent"
+    asked = known.asked if known else None
+    kind = cast("dict[str, Any]", asked).get("subagent_type") if isinstance(asked, dict) else None
+    return str(kind or "subagent")
 
 
-def _brought(
-    chain: Sequence[Entry], uses: Mapping[str, _Use], agents: Mapping[str, _Use]
-) -> tuple[tuple[ToolSpan, ...], tuple[str, ...]]:
+def _brought(prompt: Node | None, agents: _Agents) -> tuple[tuple[ToolSpan, ...], tuple[str, ...]]:
     """Return the tools whose results a prompt brings, and the agents that ended with them."""
     tools: list[ToolSpan] = []
     joins: list[str] = []
     answer: str | None = None
-    for entry in reversed(chain):
+    for entry in back_from(prompt):
         if entry.type == "assistant" and entry.message:
             spoken = entry.message.id or entry.uuid
             if answer is not None and spoken != answer:
                 break
             answer = spoken
-        for part in _parts(entry):
+        for part in entry.parts:
             use_id = str(part.get("tool_use_id"))
-            if part.get("type") != "tool_result" or use_id not in uses:
+            if part.get("type") != "tool_result" or use_id not in agents.uses:
                 continue
-            use = uses[use_id]
+            use = agents.uses[use_id]
             # Results of the answer before last came with the call before.
             if answer is not None and use.key[0] != answer:
                 continue
@@ -227,9 +189,5 @@ def _brought(
                     is_error=bool(part.get("is_error")),
                 )
             )
-            joins.extend(agent for agent, spawner in agents.items() if spawner is use)
+            joins.extend(agents.ended.get(use_id, ()))
     return tuple(reversed(tools)), tuple(joins)
-
-
-def _parts(entry: Entry) -> list[dict[str, Any]]:
-    return entry.message.parts if entry.message else []

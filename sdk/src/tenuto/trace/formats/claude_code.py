@@ -19,17 +19,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tenuto.trace.assemble import assembled
 from tenuto.trace.formats.claude_calls import calls_of
 from tenuto.trace.formats.claude_rows import Entry
-from tenuto.trace.lines import lines
+from tenuto.trace.lines import bad, lines
 from tenuto.trace.model import Trace
+from tenuto.trace.parse import validated
 from tenuto.trace.problem import Problem, Tell
 
 _SHAPE = re.compile(rb'"sessionId"\s*:')
 _CHAIN = re.compile(rb'"(parentUuid|isSidechain|leafUuid|permissionMode)"\s*:')
+_ENTRY = TypeAdapter(Entry)
 
 
 def sniff(begin: bytes) -> bool:
@@ -39,19 +41,28 @@ def sniff(begin: bytes) -> bool:
 
 def read(path: Path, tell: Tell) -> Iterator[Trace]:
     """Yield a trace for each session id, named after it."""
-    runs: dict[str, list[tuple[int, Entry]]] = {}
+    runs: dict[str, dict[str, tuple[int, Entry]]] = {}
     for line in lines(path, tell):
         try:
-            entry = Entry.model_validate_json(line.data)
+            entry = validated(_ENTRY, line.data)
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             place = ".".join(map(str, fault["loc"]))
-            what = f"not a line of Claude Code: {place}: {fault['msg']}; left out"
-            is_torn = not line.is_whole and fault["type"] == "json_invalid"
-            tell(Problem(line.number, what, path.name, is_note=is_torn))
+            what = f"not a line of Claude Code: {place}: {fault['msg']}"
+            tell(bad(line, path.name, what, is_json=fault["type"] != "json_invalid"))
             continue
-        if entry.session_id is not None and entry.uuid is not None:
-            runs.setdefault(entry.session_id, []).append((line.number, entry))
+        if entry.session_id is None or entry.uuid is None:
+            continue
+        run = runs.setdefault(entry.session_id, {})
+        if entry.uuid in run:
+            what = f"{entry.uuid} stands in line {run[entry.uuid][0]} too; left out"
+            tell(Problem(line.number, what, path.name))
+        else:
+            run[entry.uuid] = (line.number, entry)
+
+    def say(line: int | None, what: str) -> None:
+        tell(Problem(line, what, path.name))
+
     for run_id, entries in runs.items():
-        if calls := calls_of(run_id, entries):
+        if calls := calls_of(run_id, list(entries.values()), say):
             yield from assembled(calls, path.name, tell, source="claude-code")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=0)]
+from tenuto.trace.event import Tokens
 
 
 class Usage(BaseModel):
@@ -14,10 +14,16 @@ class Usage(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    input_tokens: Count = 0
-    cache_creation_input_tokens: Count | None = None
-    cache_read_input_tokens: Count | None = None
-    output_tokens: Count = 0
+    input_tokens: Tokens = 0
+    cache_creation_input_tokens: Tokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    output_tokens: Tokens = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All tokens of the prompt."""
+        cached = (self.cache_creation_input_tokens or 0) + (self.cache_read_input_tokens or 0)
+        return self.input_tokens + cached
 
 
 class Message(BaseModel):
@@ -53,3 +59,8 @@ class Entry(BaseModel):
     timestamp: str | None = None
     message: Message | None = None
     tool_use_result: Any = Field(default=None, alias="toolUseResult")
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The content blocks of its message; none where it has none."""
+        return self.message.parts if self.message else []

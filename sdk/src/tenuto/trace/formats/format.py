@@ -16,7 +16,7 @@ class Format(NamedTuple):
     Attributes:
         name: as users write it.
         about: one line.
-        sniff: whether the first 64 KiB of a file look like it.
+        sniff: whether a line of a file (its first 64 KiB), or several together, look like it.
         read: yields the traces of a file; tells what it leaves out or puts right.
         write: writes traces; None for a format that is only read.
     """

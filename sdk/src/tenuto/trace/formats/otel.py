@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +22,9 @@ from typing import Any, cast
 from tenuto.trace.assemble import assembled
 from tenuto.trace.formats.otel_calls import calls_of
 from tenuto.trace.formats.otel_spans import Span, span_of
-from tenuto.trace.lines import documents
+from tenuto.trace.lines import bad, documents
 from tenuto.trace.model import Trace
+from tenuto.trace.parse import NotJsonError, parsed
 from tenuto.trace.problem import Problem, Tell
 
 _SHAPE = re.compile(rb'"(gen_ai\.[a-z_.]+|resourceSpans|resource_spans|span_id|spanId)"')
@@ -38,19 +38,25 @@ def sniff(begin: bytes) -> bool:
 def read(path: Path, tell: Tell) -> Iterator[Trace]:
     """Yield a trace for each run."""
     runs: dict[str, list[Span]] = {}
+    lines: dict[tuple[str, str], int] = {}
     for line in documents(path, tell):
         try:
-            found = list(_spans(json.loads(line.data), {}))
-        except ValueError as error:
-            what = f"not spans: {error}; left out"
-            tell(Problem(line.number, what, path.name))
+            found = list(_spans(parsed(line.data), {}))
+        except (NotJsonError, RecursionError) as error:
+            tell(bad(line, path.name, f"not spans: {error}", is_json=False))
             continue
         for raw, resource in found:
-            span = span_of(raw, resource, line.number)
+            span = _span(raw, resource, line.number)
+            if isinstance(span, Span) and span.key in lines:
+                span = f"span {span.key[1]} stands in line {lines[span.key]} too"
             if isinstance(span, str):
                 tell(Problem(line.number, f"{span}; left out", path.name))
             elif span is not None:
                 runs.setdefault(span.run, []).append(span)
+                if span.key is not None:
+                    lines[span.key] = line.number
+                for key in span.uncounted:
+                    tell(Problem(line.number, f"{key} is no count; taken as not said", path.name))
     for run_id, spans in runs.items():
         yield from assembled(calls_of(run_id, spans), path.name, tell, source="otel")
 
@@ -67,6 +73,15 @@ def _spans(raw: Any, resource: Any) -> Iterator[tuple[dict[str, Any], Any]]:
     if "span_id" in part or "spanId" in part:
         yield part, part.get("resource_attributes", resource)
         return
-    inner = part.get("resource", {}).get("attributes", resource) if "resource" in part else resource
+    inner = part.get("resource")
+    if isinstance(inner, dict):
+        resource = cast("dict[str, Any]", inner).get("attributes", resource)
     for key in ("spans", "resourceSpans", "resource_spans", "scopeSpans", "scope_spans"):
-        yield from _spans(part.get(key, []), inner)
+        yield from _spans(part.get(key), resource)
+
+
+def _span(raw: dict[str, Any], resource: Any, line: int) -> Span | str | None:
+    try:
+        return span_of(raw, resource, line)
+    except (ValueError, RecursionError) as error:
+        return f"not a span: {str(error).splitlines()[0]}"

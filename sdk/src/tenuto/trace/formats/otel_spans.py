@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from tenuto.trace.formats.text import seconds_of
+from tenuto.trace.event import ToolSpan
+from tenuto.trace.formats.text import canonical, count_of, seconds_of
+from tenuto.trace.parse import NotJsonError, parsed
 
-_CALLS = frozenset({"chat", "text_completion", "generate_content"})
+# A tuple, because an operation may be something without a hash.
+_CALLS = ("chat", "text_completion", "generate_content")
 _RUN_KEYS = ("gen_ai.conversation.id", "session.id", "exgentic.session.id")
+_PROMPT_KEYS = ("gen_ai.tool.definitions", "gen_ai.system_instructions", "gen_ai.input.messages")
+_INPUT_KEYS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+_OUTPUT_KEYS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+_CACHED_KEYS = ("gen_ai.usage.cache_read.input_tokens",)
+_ANSWER_KEYS = ("gen_ai.output.text", "gen_ai.output.messages")
 
 
 class Span(NamedTuple):
@@ -17,29 +24,43 @@ class Span(NamedTuple):
 
     Attributes:
         line: where its document begins.
+        key: its trace's and its own id; None for a span without both.
         run: id of its run.
         agent: whose it is.
-        is_tool: whether it is a tool's.
         start_s: since 1970.
         end_s: since 1970.
-        attributes: of the span, as plain values.
-        is_error: by its status.
+        tool: of a tool; None for a call.
+        items: canonical bytes of the prompt: instructions first, then each message.
+        model: as requested.
+        input_tokens: as counted by the server.
+        output_tokens: as counted, else a quarter of the answer's bytes.
+        cached_tokens: as counted by the server.
+        reason: why the answer ended.
+        error: kind of the failure.
+        uncounted: attributes that should be counts of tokens and are none.
     """
 
     line: int
+    key: tuple[str, str] | None
     run: str
     agent: str
-    is_tool: bool
     start_s: float
     end_s: float | None
-    attributes: Mapping[str, Any]
-    is_error: bool
+    tool: ToolSpan | None = None
+    items: tuple[bytes, ...] = ()
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reason: str | None = None
+    error: str | None = None
+    uncounted: tuple[str, ...] = ()
 
 
 def span_of(raw: Mapping[str, Any], resource: Any, line: int) -> Span | str | None:
     """Return a span; a text that says what is wrong with it; None when it is neither."""
-    attributes = _plain(raw.get("attributes", {}))
-    operation = attributes.get("gen_ai.operation.name")
+    said = _plain(raw.get("attributes"))
+    operation = said.get("gen_ai.operation.name")
     is_tool = operation == "execute_tool"
     if not is_tool and operation not in _CALLS:
         return None
@@ -49,54 +70,93 @@ def span_of(raw: Mapping[str, Any], resource: Any, line: int) -> Span | str | No
         return f"span {span_id} has no start that can be read"
     trace_id = str(raw.get("trace_id", raw.get("traceId", "")))
     service = _plain(resource).get("service.name")
-    names = [attributes.get("gen_ai.agent.id"), attributes.get("gen_ai.agent.name"), service]
-    status: Mapping[str, Any] = raw.get("status") or {}
-    return Span(
+    names = [said.get("gen_ai.agent.id"), said.get("gen_ai.agent.name"), service]
+    status = raw.get("status")
+    code = cast("dict[str, Any]", status).get("code") if isinstance(status, dict) else status
+    is_error = code in (2, "STATUS_CODE_ERROR", "ERROR")
+    span = Span(
         line=line,
-        run=next((str(attributes[key]) for key in _RUN_KEYS if attributes.get(key)), trace_id),
+        key=(trace_id, str(span_id)) if trace_id and span_id else None,
+        run=next((str(said[key]) for key in _RUN_KEYS if said.get(key)), trace_id),
         agent=next((str(name) for name in names if name), "main"),
-        is_tool=is_tool,
         start_s=start_s,
         end_s=seconds_of(raw.get("end_time", raw.get("endTimeUnixNano"))),
-        attributes=attributes,
-        is_error=status.get("code") in (2, "STATUS_CODE_ERROR", "ERROR"),
+    )
+    if is_tool:
+        return span._replace(tool=_tool(said, span, is_error=is_error))
+    reasons: Any = said.get("gen_ai.response.finish_reasons")
+    if isinstance(reasons, list):
+        reasons = next(iter(cast("list[Any]", reasons)), None)
+    return span._replace(
+        items=tuple(map(canonical, _messages(said))),
+        model=_text(said.get("gen_ai.request.model")),
+        input_tokens=_first(said, *_INPUT_KEYS),
+        output_tokens=_written(said),
+        cached_tokens=_first(said, *_CACHED_KEYS),
+        reason=_text(reasons),
+        error=_text(said.get("error.type")) or ("error" if is_error else None),
+        uncounted=tuple(
+            key
+            for key in (*_INPUT_KEYS, *_OUTPUT_KEYS, *_CACHED_KEYS)
+            if said.get(key) is not None and count_of(said[key]) is None
+        ),
     )
 
 
-def messages_of(span: Span) -> list[Any]:
-    """Return the prompt's items: instructions first, then each message."""
+def _tool(said: Mapping[str, Any], span: Span, *, is_error: bool) -> ToolSpan:
+    return ToolSpan(
+        name=_text(said.get("gen_ai.tool.name")) or "",
+        tool_class=_text(said.get("gen_ai.tool.type")),
+        tool_call_id=_text(said.get("gen_ai.tool.call.id")),
+        start_s=span.start_s,
+        end_s=span.end_s,
+        is_error=is_error,
+    )
+
+
+def _messages(said: Mapping[str, Any]) -> list[Any]:
     items: list[Any] = []
-    for key in ("gen_ai.tool.definitions", "gen_ai.system_instructions", "gen_ai.input.messages"):
-        value = span.attributes.get(key)
+    for key in _PROMPT_KEYS:
+        value = said.get(key)
         if isinstance(value, str):
             try:
-                value = json.loads(value)
-            except ValueError:
+                value = parsed(value)
+            except NotJsonError:
                 value = [value]
         if isinstance(value, list):
             items.extend(cast("list[Any]", value))
+        elif value is not None:
+            items.append(value)
     return items
 
 
-def count_of(span: Span, *keys: str) -> int | None:
+def _written(said: Mapping[str, Any]) -> int | None:
+    written = _first(said, *_OUTPUT_KEYS)
+    answer = next((said[key] for key in _ANSWER_KEYS if said.get(key) is not None), None)
+    if written is None and answer is not None:
+        return round(len(canonical(answer)) / 4)
+    return written
+
+
+def _first(said: Mapping[str, Any], *keys: str) -> int | None:
     """Return the first of some attributes that is a count."""
-    for key in keys:
-        value = span.attributes.get(key)
-        if isinstance(value, str) and value.isdecimal():
-            return int(value)
-        if isinstance(value, int | float) and value >= 0:
-            return int(value)
-    return None
+    return next((count for key in keys if (count := count_of(said.get(key))) is not None), None)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _plain(attributes: Any) -> dict[str, Any]:
     """Return attributes as a mapping; OTLP has them as a list of typed values."""
     if isinstance(attributes, dict):
         return cast("dict[str, Any]", attributes)
-    if not isinstance(attributes, list):
-        return {}
-    pairs = cast("Sequence[Mapping[str, Any]]", attributes)
-    return {str(one.get("key")): _value(one.get("value")) for one in pairs}
+    found: dict[str, Any] = {}
+    for one in cast("list[Any]", attributes) if isinstance(attributes, list) else ():
+        if isinstance(one, dict):
+            pair = cast("dict[str, Any]", one)
+            found[str(pair.get("key"))] = _value(pair.get("value"))
+    return found
 
 
 def _value(typed: Any) -> Any:
@@ -105,6 +165,7 @@ def _value(typed: Any) -> Any:
     if len(pairs) != 1:
         return cast("Any", typed)
     kind, value = pairs[0]
-    if kind == "arrayValue":
-        return [_value(one) for one in value.get("values", [])]
-    return value
+    if kind != "arrayValue":
+        return value
+    values = cast("dict[str, Any]", value).get("values") if isinstance(value, dict) else value
+    return [_value(one) for one in cast("list[Any]", values)] if isinstance(values, list) else []

@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tenuto.trace.event import BlockId, BlockSize, Run, Tokens
 from tenuto.trace.runs import Runs, dropped, ids_of, merged, runs_of, shared, taken
 
-Run = tuple[int, Annotated[int, Field(ge=1)]]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+# So far from what an event may be that a start, a shift and a length can be added.
+Finite = Annotated[float, Field(ge=-1e12, le=1e12, allow_inf_nan=False)]
 
 
 class RequestRow(BaseModel):
@@ -24,13 +25,13 @@ class RequestRow(BaseModel):
 
     type: Literal["s", "n"]
     t: Finite
-    input_tokens: int = Field(alias="in", ge=0)
-    output_tokens: int = Field(alias="out", ge=0)
+    input_tokens: Tokens = Field(alias="in")
+    output_tokens: Tokens = Field(alias="out")
     api_time: Finite | None = None
     ttft: Finite | None = None
     model: str | None = None
     stop: str | None = None
-    hash_ids: list[int] | None = None
+    hash_ids: list[BlockId] | None = None
     hk: int | None = None
     hr: tuple[Run, ...] | None = None
 
@@ -55,7 +56,7 @@ class TraceRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     id: str
-    block_size: int = Field(ge=1)
+    block_size: BlockSize
     hash_id_scope: Literal["local", "global"] = "local"
     requests: tuple[Annotated[RequestRow | SubagentRow, Field(discriminator="type")], ...]
 

@@ -29,7 +29,7 @@ def weka_from_trace(trace: Trace, *, packed: bool = True) -> dict[str, Any]:
     if len(roots) != 1 or len(children_of(trace, roots[0].label)) + 1 != len(trace.sessions):
         what = (
             f"trace {trace.id} is not one root with direct children, all that Weka can say; "
-            "write its sessions as traces of their own"
+            "`tenuto.trace.split` (`tenuto trace convert --split`) makes several of it that are"
         )
         raise TraceError([Problem(None, what)])
     is_weka = trace.source == "weka"
