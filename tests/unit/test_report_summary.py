@@ -96,3 +96,9 @@ def test_a_markdown_table_has_as_many_cells_in_every_line() -> None:
     assert {line.count("|") for line in lines} == {12}
     assert lines[1].startswith("| ---")
     assert lines[1].endswith("-: |")
+
+
+def test_a_table_does_not_count_what_no_server_told() -> None:
+    unknown = summarise([replace(TURN, rank=None)], ranks=2)
+    assert table([Row("programs", "stock", unknown)]).splitlines()[2].count("unknown") == 2
+    assert summarise([], ranks=2).knows_ranks

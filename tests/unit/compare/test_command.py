@@ -13,9 +13,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tenuto.cli.compare import main
+from tenuto.cli.fit import main as fit_main
 from tenuto.errors import ConfigError
 from tenuto.results import Results, write
+from tenuto.trace import write as write_traces
 from tests.unit.compare.made import Server, run
+from tests.unit.replay.programs import FORKS
 
 
 def put(path: Path, results: Results) -> str:
@@ -111,9 +114,47 @@ def test_what_must_not_be_compared_is_refused_with_reasons(
     assert main([files[0], other]) == 2
     err = capsys.readouterr().err
     assert "seed: 0 in A, 3 in B" in err
-    assert "--allow" in err
+    assert "--allow seed lets it pass" in err
     assert main([files[0], other, "--allow", "seed"]) == 0
     assert "allowed: seed: 0 in A, 3 in B" in capsys.readouterr().out
+
+
+def test_turns_that_are_missing_have_no_option_that_lets_them_pass(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = run(Server(), 1, traces=9, turns=15)
+    other = put(tmp_path / "other.jsonl", replace(made, turns=made.turns[:40]))
+    assert main([files[0], other]) == 2
+    err = capsys.readouterr().err
+    assert "--allow" not in err
+    assert "--resume" in err
+
+
+def test_a_trace_is_told_from_a_result_file_once(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    write_traces(trace, [FORKS])
+    told = f"{trace} is a trace: `tenuto replay` it first"
+    with pytest.raises(ConfigError) as refused:
+        main([files[0], str(trace)])
+    assert str(refused.value) == told
+    assert fit_main([str(trace)]) == 1
+    assert capsys.readouterr().err == f"tenuto fit: {told}\n"
+
+
+def test_sides_are_called_as_their_headers_say_where_that_tells_them_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def put_named(file: str, name: str) -> str:
+        return put(tmp_path / file, run(Server(), 0, traces=3, turns=5, name=name))
+
+    one, other, same = put_named("a", "stock"), put_named("b", "ours"), put_named("c", "stock")
+    shown = {}
+    for given in ((one, other), (one, same), (one, other, "--name", "X")):
+        assert main([*given, "--json"]) == 0
+        shown[given[1:]] = json.loads(capsys.readouterr().out)["comparisons"][0]["names"]
+    assert list(shown.values()) == [["stock", "ours"], ["a", "c"], ["X", "b"]]
 
 
 def test_a_bad_line_is_told_and_the_rest_is_compared(
@@ -134,11 +175,23 @@ def test_a_bad_line_is_told_and_the_rest_is_compared(
         (["{0}", "missing.jsonl"], "missing.jsonl: no such file"),
         (["{0}", "{1}", "--allow", "weather"], "--allow knows no 'weather'"),
         (["{0}", "{1}", *["--name=x"] * 3], "3 names for 2 files"),
+        (["{0}", "{1}", "--html", "/"], "--html /: "),
+        (["{0}", "{1}", "--html", "{0}/out.html"], "out.html: Not a directory"),
     ],
 )
 def test_usage_errors_say_what_to_do(files: list[str], arguments: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         main([one.format(*files) for one in arguments])
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "many"])
+def test_a_seed_is_a_number_from_zero(
+    files: list[str], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*files[:2], f"--seed={value}"])
+    assert ended.value.code == 2
+    assert "--seed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "many"])

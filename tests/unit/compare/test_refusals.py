@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,10 @@ def changed(count: int, **fields: Any) -> Results:
         ("live_sessions", 2),
         ("concurrency", 8),
         ("max_output_tokens", 16),
+        ("route", "chat"),
+        ("cache_bust", False),
+        ("reset", True),
+        ("new_connections", True),
         ("traces", {"trace-0": "0" * 32, "trace-1": "f" * 32, "trace-9": "0" * 32}),
     ],
 )
@@ -86,6 +91,23 @@ def test_more_than_a_tenth_missing_is_refused_with_the_repeat() -> None:
         against(changed(7, error="APITimeoutError"))
 
 
+def test_turns_that_neither_run_came_to_are_missing_where_the_header_counts_calls() -> None:
+    def cut(calls: int) -> Results:
+        header = BASE.header.model_copy(update={"calls": dict.fromkeys(BASE.header.traces, calls)})
+        return replace(BASE, header=header)
+
+    assert compare(cut(20), cut(20), rng=np.random.default_rng(0)).pairs.left_out == 0
+    few = compare(cut(22), cut(20), rng=np.random.default_rng(0))
+    assert (few.pairs.total, few.pairs.left_out) == (66, 6)
+    with pytest.raises(CannotCompare, match=r"turns: 15 of 75 .* \(15 in repeat 0 of A, 15 in"):
+        compare(cut(25), cut(25), rng=np.random.default_rng(0))
+
+
+def test_how_calls_reach_a_server_is_no_matter_on_the_virtual_clock() -> None:
+    header = BASE.header.model_copy(update={"clock": "virtual", "reset": True})
+    assert not against(replace(BASE, header=header)).allowed
+
+
 def test_nothing_measured_is_refused() -> None:
     with pytest.raises(CannotCompare, match="turns"):
         against(replace(BASE, turns=()))
@@ -94,15 +116,67 @@ def test_nothing_measured_is_refused() -> None:
         compare(empty, empty, rng=np.random.default_rng(0))
 
 
-def test_one_turn_on_each_side_is_compared_and_called_nothing() -> None:
-    one = replace(BASE, turns=BASE.turns[:1])
-    slow = replace(BASE.turns[0], end_s=BASE.turns[0].end_s + 1e6)
-    comparison = compare(one, replace(one, turns=(slow,)), rng=np.random.default_rng(0))
+@pytest.mark.parametrize("tells_queue", [True, False])
+@pytest.mark.parametrize("turns", [1, 2, 3, 4])
+def test_few_turns_on_each_side_are_compared_and_called_nothing(
+    turns: int, tells_queue: bool
+) -> None:
+    made = run(Server(tells_queue=tells_queue), 0, traces=1, turns=turns, repeats=1)
+    slow = tuple(replace(turn, end_s=turn.end_s + 1e6) for turn in made.turns)
+    comparison = compare(made, replace(made, turns=slow), rng=np.random.default_rng(0))
     assert not comparison.verdict.is_different
+    words = comparison.verdict.words
+    assert words.startswith(
+        f"No difference can be claimed: of {turns} paired turns nothing is, the least is 5. "
+        "The largest shift is in turns, "
+    )
+    assert not comparison.verdict.shares
 
 
-@pytest.mark.parametrize("change", [{"clock": "virtual"}, {"target": "embedded"}])
-def test_times_of_a_model_are_said_to_be_modelled(change: dict[str, str]) -> None:
+def test_what_moved_on_one_repeat_and_cannot_be_claimed_is_told_with_the_way_out() -> None:
+    first = replace(BASE, turns=tuple(turn for turn in BASE.turns if not turn.repeat))
+    # One turn alone has moved: by much, and a single event.
+    moved = replace(first.turns[-1], cached_tokens=0, end_s=first.turns[-1].end_s + 500)
+    other = replace(first, turns=(*first.turns[:-1], moved))
+    comparison = compare(first, other, rng=np.random.default_rng(0))
+    assert not comparison.verdict.is_different
+    words = comparison.verdict.words
+    assert words.startswith("No difference can be claimed: one repeat does not show what equal")
+    assert "replay with --repeat 3 or more" in words
+    assert re.search(r"in uncached, [\d,]+ to [\d,]+ tokens \(\+\d+ % of uncached tokens\)", words)
+    assert re.search(r"and in turns, [\d,.]+ to [\d,.]+ s \(\+", words)
+    assert not comparison.verdict.shares
+
+
+def test_a_wait_that_moved_where_turns_did_not_is_told_without_a_share_of_their_change() -> None:
+    waiting = replace(Server(), queue_s=0.6, s_per_output=0.065)
+    base = run(replace(waiting, queue_s=0.1), 0, turns=40)
+    comparison = compare(base, run(waiting, 1, turns=40), rng=np.random.default_rng(0))
+    assert comparison.verdict.cause == "queueing"
+    assert not comparison.parts.seconds[0].is_different
+    assert "of the change in" not in comparison.verdict.words
+    assert "The change in turn time is not certain: " in comparison.verdict.words
+    assert comparison.verdict.shares == {}
+
+
+@pytest.mark.parametrize("more", [0, 64, 65])
+def test_a_side_that_was_not_cold_is_noted(more: int) -> None:
+    header = BASE.header.model_copy(update={"engine": {"block_size": 64}})
+    first = replace(BASE, header=header)
+    warm = replace(BASE.turns[-1], cached_tokens=(BASE.turns[-1].reachable_tokens or 0) + more)
+    warm = replace(warm, prompt_tokens=BASE.turns[-1].prompt_tokens)
+    other = replace(first, turns=(*first.turns[:-1], warm))
+    comparison = compare(first, other, rng=np.random.default_rng(0))
+    noted = [note for note in comparison.notes if "was not cold" in note]
+    assert [note[:27] for note in noted] == ["B was not cold: 1 calls fou"] * (more > 64)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"clock": "virtual"}, {"target": "embedded"}, {"engine": {"is_modelled": True}}],
+    ids=["virtual", "embedded", "embedded by URL"],
+)
+def test_times_of_a_model_are_said_to_be_modelled(change: dict[str, Any]) -> None:
     header = BASE.header.model_copy(update=change)
     notes = against(replace(BASE, header=header)).notes
     assert any("modelled" in note for note in notes)

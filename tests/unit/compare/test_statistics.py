@@ -149,7 +149,6 @@ def test_definitions_are_the_public_ones() -> None:
     assert figure["usd_per_mtok_total"] == pytest.approx(3.0 / (3_600 * per_gpu_s / 1e6))
     spent = 3.0 * 4 * 93 / 3_600
     assert figure["usd_per_mtok_output"] == pytest.approx(spent / 110 * 1e6)
-    assert figure["usd_per_mtok_uncached"] == pytest.approx(spent / 6_000 * 1e6)
     assert figure["hit_rate"] == pytest.approx(0.4)
 
 

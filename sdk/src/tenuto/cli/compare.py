@@ -7,7 +7,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tenuto.errors import ConfigError
@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths: list[Path] = options.files
     if len(paths) < 2:
         raise ConfigError("give two result files or more: tenuto compare A B ...")
-    names = _names(paths, options.name)
     runs = [_read(path) for path in paths]
+    names = _names(paths, options.name, [run.header.name for run in runs])
     comparisons: list[Comparison] = []
     for name, run in zip(names[1:], runs[1:], strict=True):
         try:
@@ -59,14 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"tenuto compare: {names[0]} and {name} differ in", file=sys.stderr)
             for reason in error.reasons:
                 print(f"  {reason}", file=sys.stderr)
-            print("--allow FIELD lets a difference pass", file=sys.stderr)
+            for hint in _ways_out(error.reasons):
+                print(hint, file=sys.stderr)
             return _REFUSED
         comparisons.append(compared)
     if options.html is not None:
         text = page(comparisons, runs, command=shlex.join(["tenuto", "compare", *given]))
-        options.html.write_text(text, encoding="utf-8")
+        try:
+            options.html.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--html {options.html}: {error.strerror or error}") from error
     if options.json:
-        print(json.dumps({"comparisons": [as_json(one) for one in comparisons]}, indent=1))
+        said = {"comparisons": [as_json(one) for one in comparisons]}
+        print(json.dumps(said, indent=1, allow_nan=False))
     else:
         print(compared_text(comparisons))
     return _told(paths, runs)
@@ -81,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus", type=_above_zero, metavar="N", help="GPUs of the server (default: the files')")
     add("--gpu-usd-per-hour", type=_above_zero, metavar="USD", help="price, for the cost figures")
     add("--allow", action="append", default=[], metavar="FIELD", help="let it differ; repeatable")
-    add("--seed", type=int, default=0, help="of the bootstrap (default 0)")
+    add("--seed", type=_seed, default=0, help="of the bootstrap (default 0)")
     add("--name", action="append", default=[], help="of a side, in the files' order; repeatable")
     return parser
 
@@ -93,9 +98,28 @@ def _above_zero(text: str) -> float:
     return value
 
 
-def _names(paths: Sequence[Path], given: Sequence[str]) -> list[str]:
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or above, got {text}")
+    return value
+
+
+def _ways_out(reasons: Sequence[str]) -> Iterator[str]:
+    fields = [reason.partition(":")[0] for reason in reasons]
+    if allowed := [field for field in fields if field in FIELDS]:
+        told = " ".join(f"--allow {field}" for field in allowed)
+        yield f"{told} lets {'them' if len(allowed) > 1 else 'it'} pass"
+    if len(allowed) < len(fields):
+        yield "the same `tenuto replay` with --resume makes calls that failed or are missing again"
+
+
+def _names(paths: Sequence[Path], given: Sequence[str], said: Sequence[str]) -> list[str]:
+    """Return the sides' names: given, else of the headers where those tell them apart."""
     if len(given) > len(paths):
         raise ConfigError(f"{len(given)} names for {len(paths)} files")
+    if not given and all(said) and len(set(said)) == len(said):
+        return list(said)
     stems = [path.name.removesuffix(".gz").removesuffix(".jsonl") for path in paths]
     names = [*given, *stems[len(given) :]]
     if len(set(names)) < len(names):
@@ -108,8 +132,10 @@ def _read(path: Path) -> Results:
         return read(path)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file; `tenuto replay` writes one") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _told(paths: Sequence[Path], runs: Sequence[Results]) -> int:

@@ -21,15 +21,19 @@ class Decomposition:
     """Sums over all paired turns, mean over repeats, so that parts add up to wholes.
 
     Attributes:
-        tokens: uncached tokens, and their causes where the files tell them apart.
+        tokens: uncached tokens, and their causes where the files tell them apart; none where
+            a server does not tell its cached tokens.
+        moves: share of the turns behind a first that met another rank than the one before in
+            their session; None where the files do not tell ranks.
         seconds: turn time, and what it was spent on.
         speed: prefill beyond what its tokens cost at the speed of both sides together: moves
             only when a token takes longer.
-        s_per_uncached_token: that speed.
+        s_per_uncached_token: that speed; per prompt token where cached ones are not told.
         queueing_is_estimated: the files do not say it.
     """
 
     tokens: tuple[Figure, ...]
+    moves: Figure | None
     seconds: tuple[Figure, ...]
     speed: Figure
     s_per_uncached_token: float
@@ -47,9 +51,11 @@ def decompose(pairs: Pairs, judge: Judge, *, block_size: int) -> Decomposition:
     a, b, is_estimated = second_parts(pairs)
     tokens = [token_parts(side, block_size=block_size) for side in (pairs.a, pairs.b)]
     slope = (a.s_per_uncached_token + b.s_per_uncached_token) / 2
-    token_rows = _token_rows(tokens)
-    token_names = [name for name, _ in token_rows]
-    tokens_made = _judged(judge, token_names, _stacked([both for _, both in token_rows]))
+    tokens_made: tuple[Figure, ...] = ()
+    if pairs.knows_cached:
+        token_rows = _token_rows(tokens)
+        token_names = [name for name, _ in token_rows]
+        tokens_made = _judged(judge, token_names, _stacked([both for _, both in token_rows]))
     marked = ", estimated" if is_estimated else ""
     names = [
         Name("turn_s", "turns, start to end", "s"),
@@ -59,12 +65,27 @@ def decompose(pairs: Pairs, judge: Judge, *, block_size: int) -> Decomposition:
         Name("prefill_speed_s", "prefill beyond its tokens", "s"),
     ]
     rows = [_second_rows(*both, slope) for both in zip((a, b), tokens, strict=True)]
-    made = _judged(judge, names, (rows[0], rows[1]))
+    made = _judged(judge, names, (rows[0], rows[1]), fitted="prefill_speed_s")
     speed = made[-1]
     # The rate is sharp enough to tell two runs apart, so only repeats show what it is worth.
     if min(pairs.a.repeats, pairs.b.repeats) > 1:
         speed = _with_rate(speed, _rate(judge, a, b, tokens, slope), made[0])
-    return Decomposition(tokens_made, made[:-1], speed, slope, is_estimated)
+    moves = _moves(pairs, judge)
+    return Decomposition(tokens_made, moves, made[:-1], speed, slope, is_estimated)
+
+
+def _moves(pairs: Pairs, judge: Judge) -> Figure | None:
+    follows = np.append(False, pairs.session[1:] == pairs.session[:-1])
+    counted: list[Floats] = []
+    for rank in (pairs.a.rank, pairs.b.rank):
+        if rank is None:
+            return None
+        moved = follows & (rank != np.roll(rank, 1, axis=1))
+        counted.append(np.stack([moved, np.broadcast_to(follows, rank.shape)]).astype(float))
+    made = judge.totals((counted[0], counted[1]))
+    points, drawn = made(lambda total: total[..., 0] / np.maximum(total[..., 1], 1.0))
+    name = Name("turns_moved", "turns on another rank than the one before", "share", "neither")
+    return judge.figure(name, points, drawn)
 
 
 def _rate(judge: Judge, a: Seconds, b: Seconds, tokens: Sequence[Tokens], slope: float) -> Figure:
@@ -116,7 +137,7 @@ def _stacked(rows: Sequence[Sequence[Floats]]) -> tuple[Floats, Floats]:
 
 
 def _judged(
-    judge: Judge, names: Sequence[Name], values: tuple[Floats, Floats]
+    judge: Judge, names: Sequence[Name], values: tuple[Floats, Floats], *, fitted: str = ""
 ) -> tuple[Figure, ...]:
     """Judge sums; the first is the whole, and a part must matter to it."""
     made = judge.totals(values)
@@ -126,5 +147,6 @@ def _judged(
         points, drawn = made(lambda total, at=number: total[..., at])
         whole = abs(points[0]) if whole is None else whole
         scale = max(abs(points[0]), whole / 2)
-        found.append(judge.figure(name, points, drawn, scale=scale))
+        is_fitted = name.key == fitted
+        found.append(judge.figure(name, points, drawn, scale=scale, is_fitted=is_fitted))
     return tuple(found)

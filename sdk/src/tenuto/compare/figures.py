@@ -35,8 +35,8 @@ def figures(
         *_sessions(pairs, judge),
         *_runs(pairs, judge, gpus, gpu_usd_per_hour),
         *_interactivity(pairs, judge),
-        *_hits(pairs, judge),
-        *_short(pairs, judge, block_size),
+        *(_hits(pairs, judge) if pairs.knows_cached else ()),
+        *(_short(pairs, judge, block_size) if pairs.knows_cached else ()),
     )
 
 
@@ -84,16 +84,12 @@ def _runs(
         return
     spent = [one / 3600 * gpus * gpu_usd_per_hour for one in wall]
     output = [side.output_tokens.sum(axis=1) for side in (pairs.a, pairs.b)]
-    uncached = [side.uncached_tokens.sum(axis=1) for side in (pairs.a, pairs.b)]
     for key, label, denominator in (
         ("usd_per_mtok_total", "USD per million total tokens", tokens),
         ("usd_per_mtok_output", "USD per million output tokens", output),
-        ("usd_per_mtok_uncached", "USD per million uncached prompt tokens", uncached),
     ):
         each = [usd / np.maximum(one, 1) * 1e6 for usd, one in zip(spent, denominator, strict=True)]
-        # Fewer uncached tokens make each of them dearer, which is no loss.
-        better = "neither" if denominator is uncached else "less"
-        yield judge.of_runs(Name(key, label, "usd", better), (each[0], each[1]))
+        yield judge.of_runs(Name(key, label, "usd"), (each[0], each[1]))
 
 
 def _interactivity(pairs: Pairs, judge: Judge) -> Iterator[Figure]:

@@ -12,6 +12,9 @@ A difference is claimed when all of these hold:
 * measured, it is several standard errors of both bootstraps, whose intervals are too narrow
   over few clusters;
 * for a percentile, enough turns lie beyond it.
+
+On the virtual clock equal runs are equal to the bit. There a difference above the share of the
+base is one, except in what a fit leaves over; intervals say what other traces would show.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from tenuto.compare.resample import RESAMPLES, Draws, draw, interval, percentile
 from tenuto.compare.values import Cluster, Estimate, Figure, Unit
 
 JUDGED_TOGETHER = 30
+FEWEST_TURNS = 5
 SHARE_MEASURED = 0.05
 SHARE_MEASURED_ONCE = 0.15
 ERRORS_MEASURED = 3.5
@@ -34,9 +38,10 @@ ERRORS_MEASURED_ONCE = 4.0
 # Fewer turns beyond a percentile are single events, which no resampling tells from noise.
 _TURNS_BEYOND = 5
 SHARE_MODELLED = 0.01
+# What sums of seconds are off by in 64 bits, and less than any unit shows.
+_ROUNDING = 1e-6
 _FEWEST_CLUSTERS = 8
 _STRETCHES = 20
-_FEWEST_STRETCHES = 5
 _TURNS_A_STRETCH = 12
 _STRETCH_RESAMPLES = 600
 # Two repeats agree in sign by chance too often to carry a claim about a whole run.
@@ -69,7 +74,13 @@ class Judge:
     """Resamples one pair of runs, the same way for every figure."""
 
     def __init__(
-        self, pairs: Pairs, rng: np.random.Generator, *, share: float, errors: float = 0.0
+        self,
+        pairs: Pairs,
+        rng: np.random.Generator,
+        *,
+        share: float,
+        errors: float = 0.0,
+        is_exact: bool = False,
     ) -> None:
         """Draw.
 
@@ -78,8 +89,10 @@ class Judge:
             rng: where the draws come from.
             share: of the base that a difference must exceed.
             errors: standard errors that it must exceed.
+            is_exact: equal runs are equal to the bit.
         """
         self._errors = errors
+        self._is_exact = is_exact
         self._share = share
         self.unit: Cluster
         self.unit, label = _clusters(pairs)
@@ -88,7 +101,7 @@ class Judge:
         self.count = self.draws.clusters.shape[1]
         stretch = _stretches(pairs)
         self.stretches = draw(rng, stretch, repeats, _STRETCH_RESAMPLES)
-        self._can_claim = self.stretches.clusters.shape[1] >= _FEWEST_STRETCHES
+        self._can_claim = self.stretches.clusters.shape[1] >= FEWEST_TURNS
         self._repeats = repeats
 
     def percentiles(
@@ -166,6 +179,7 @@ class Judge:
         *,
         scale: float | None = None,
         can_claim: bool = True,
+        is_fitted: bool = False,
     ) -> Figure:
         """Judge one figure.
 
@@ -175,6 +189,7 @@ class Judge:
             drawn: its draws.
             scale: what the floor is a share of; by default the base's value.
             can_claim: there is enough behind it for a claim.
+            is_fitted: it is what a fit leaves over, exact on no clock.
         """
         a, b = points
         value = b - a
@@ -183,13 +198,16 @@ class Judge:
         alpha = 0.05 / JUDGED_TOGETHER
         by_stretch = drawn.stretches[1] - drawn.stretches[0]
         error = max(float(differences.std()), float(by_stretch.std()))
-        is_different = (
-            self._can_claim
-            and can_claim
-            and abs(value) > max(floor, self._errors * error)
-            and _excludes_zero(differences, value, alpha)
-            and _excludes_zero(by_stretch, value, alpha)
-        )
+        if self._is_exact and not is_fitted:
+            is_different = abs(value) > floor
+        else:
+            is_different = (
+                self._can_claim
+                and can_claim
+                and abs(value) > max(floor, self._errors * error)
+                and _excludes_zero(differences, value, alpha)
+                and _excludes_zero(by_stretch, value, alpha)
+            )
         return Figure(
             name.key,
             name.label,
@@ -208,7 +226,8 @@ class Judge:
         value, floor = b - a, self._floor(abs(a), each)
         if min(self._repeats) < 2:
             only = (Estimate(a), Estimate(b), Estimate(value))
-            return Figure(name.key, name.label, name.unit, name.better, *only, floor, False)
+            is_different = self._is_exact and abs(value) > floor
+            return Figure(name.key, name.label, name.unit, name.better, *only, floor, is_different)
         drawn = [
             np.array([np.median(np.repeat(one, times)) for times in self.draws.repeats[side]])
             for side, one in enumerate(each)
@@ -230,7 +249,7 @@ class Judge:
 
     def _floor(self, scale: float, repeats: tuple[Floats, Floats]) -> float:
         between = (float(np.ptp(one)) for one in repeats)
-        return max(self._share * scale, *between)
+        return max(self._share * scale, _ROUNDING, *between)
 
 
 def _excludes_zero(drawn: Floats, value: float, alpha: float) -> bool:
@@ -251,7 +270,7 @@ def _stretches(pairs: Pairs) -> Ints:
     """Number the stretches of the base's time, each with equally many turns."""
     started = (pairs.a.start_s - pairs.a.start_s.min(axis=1, keepdims=True)).mean(axis=0)
     count = len(started)
-    wanted = max(_FEWEST_STRETCHES, min(_STRETCHES, count // _TURNS_A_STRETCH))
+    wanted = max(FEWEST_TURNS, min(_STRETCHES, count // _TURNS_A_STRETCH))
     stretches = min(wanted, count)
     place = np.empty(count, dtype=np.int64)
     place[np.argsort(started, kind="stable")] = np.arange(count)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ Key = tuple[str, str, int]
 class Side:
     """What one run measured; every array is repeats x turns.
 
-    The last three are None when a turn lacks the value.
+    The last four are None when a turn lacks the value.
     """
 
     prompt_tokens: Floats
@@ -32,6 +33,7 @@ class Side:
     queue_s: Floats | None
     reachable_tokens: Floats | None
     rank_reachable_tokens: Floats | None
+    rank: Floats | None
 
     @property
     def repeats(self) -> int:
@@ -69,8 +71,9 @@ class Pairs:
         session: the same of its session.
         a: the base.
         b: the other run.
-        total: turns that any repeat has.
+        total: turns that any repeat has, or that the traces have where that is known.
         missing: how many of them each repeat lacks, by its name.
+        knows_cached: both servers told the cached tokens.
     """
 
     keys: tuple[Key, ...]
@@ -80,6 +83,7 @@ class Pairs:
     b: Side
     total: int
     missing: tuple[tuple[str, int], ...]
+    knows_cached: bool = True
 
     @property
     def left_out(self) -> int:
@@ -87,13 +91,22 @@ class Pairs:
         return self.total - len(self.keys)
 
 
-def pair(a: Sequence[TurnResult], b: Sequence[TurnResult]) -> Pairs:
+def pair(
+    a: Sequence[TurnResult],
+    b: Sequence[TurnResult],
+    *,
+    calls: Mapping[str, int] | None = None,
+    knows_cached: bool = True,
+) -> Pairs:
     """Pair the turns of two runs by (trace, session, turn); a failed turn is a missing one.
 
-    A turn that stands twice in a repeat counts as it stands last.
+    A turn that stands twice in a repeat counts as it stands last. `calls` has how many calls
+    a trace makes, so that those that neither run came to count as missing. Unless
+    `knows_cached`, no side has cached tokens: what one server tells has no match.
     """
     left, right = _by_repeat(a), _by_repeat(b)
     everything = {(one.trace, one.session, one.turn) for run in (a, b) for one in run}
+    total = (Counter(key[0] for key in everything) | Counter(calls or {})).total()
     repeats = [*left, *right]
     common = everything.intersection(*repeats) if left and right else set[Key]()
     keys = tuple(sorted(common))
@@ -106,13 +119,13 @@ def pair(a: Sequence[TurnResult], b: Sequence[TurnResult]) -> Pairs:
         keys=keys,
         trace=_numbered([key[0] for key in keys]),
         session=_numbered([key[:2] for key in keys]),
-        a=_side(left, keys),
-        b=_side(right, keys),
-        total=len(everything),
+        a=_side(left, keys, knows_cached=knows_cached),
+        b=_side(right, keys, knows_cached=knows_cached),
+        total=total,
         missing=tuple(
-            (name, len(everything - turns.keys()))
-            for name, turns in zip(names, repeats, strict=True)
+            (name, total - len(turns)) for name, turns in zip(names, repeats, strict=True)
         ),
+        knows_cached=knows_cached,
     )
 
 
@@ -129,7 +142,9 @@ def _numbered(names: Sequence[Any]) -> Ints:
     return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
 
 
-def _side(repeats: Sequence[dict[Key, TurnResult]], keys: Sequence[Key]) -> Side:
+def _side(
+    repeats: Sequence[dict[Key, TurnResult]], keys: Sequence[Key], *, knows_cached: bool
+) -> Side:
     turns = [[repeat[key] for key in keys] for repeat in repeats]
 
     def known(field: str) -> Floats:
@@ -142,7 +157,7 @@ def _side(repeats: Sequence[dict[Key, TurnResult]], keys: Sequence[Key]) -> Side
 
     return Side(
         prompt_tokens=known("prompt_tokens"),
-        cached_tokens=known("cached_tokens"),
+        cached_tokens=known("cached_tokens") * knows_cached,
         output_tokens=known("output_tokens"),
         start_s=known("start_s"),
         first_token_s=known("first_token_s"),
@@ -150,4 +165,5 @@ def _side(repeats: Sequence[dict[Key, TurnResult]], keys: Sequence[Key]) -> Side
         queue_s=maybe("queue_s"),
         reachable_tokens=maybe("reachable_tokens"),
         rank_reachable_tokens=maybe("rank_reachable_tokens"),
+        rank=maybe("rank"),
     )

@@ -109,7 +109,7 @@ def _floors(a: Side, b: Side) -> tuple[float, float, float]:
     slopes = [
         [
             _fit(side.uncached_tokens[:, at::_SAMPLES], side.ttft_s[:, at::_SAMPLES], _LOW)[1]
-            for at in range(_SAMPLES)
+            for at in range(min(_SAMPLES, side.start_s.shape[1]))
         ]
         for side in (a, b)
     ]

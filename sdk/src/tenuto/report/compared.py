@@ -29,11 +29,13 @@ def compared_text(comparisons: Sequence[Comparison]) -> str:
 
 def rows_of(comparison: Comparison) -> tuple[tuple[str, tuple[Figure, ...]], ...]:
     """Return the groups of figures that tables show, each with its heading."""
-    return (
-        ("figure", comparison.figures),
-        ("uncached tokens", comparison.parts.tokens),
-        ("seconds of all turns", (*comparison.parts.seconds, comparison.parts.speed)),
+    parts = comparison.parts
+    groups = (
+        ("figure", (*comparison.figures, *((parts.moves,) if parts.moves else ()))),
+        ("uncached tokens", parts.tokens),
+        ("seconds of all turns", (*parts.seconds, parts.speed)),
     )
+    return tuple((heading, figures) for heading, figures in groups if figures)
 
 
 def _one(comparison: Comparison) -> str:
@@ -65,8 +67,11 @@ def side_by_side(comparisons: Sequence[Comparison]) -> str:
     """Return all runs side by side; a star marks what differs from the base."""
     base = comparisons[0]
     cells = [("figure", base.names[0], *(one.names[1] for one in comparisons))]
-    for number, (_, figures) in enumerate(rows_of(base)):
-        shown = [{figure.key: figure for figure in rows_of(one)[number][1]} for one in comparisons]
+    shown = [
+        {figure.key: figure for _, figures in rows_of(one) for figure in figures}
+        for one in comparisons
+    ]
+    for _, figures in rows_of(base):
         for figure in figures:
             others = [
                 f"{value_text(found.b.value, found.unit)}{' *' if found.is_different else ''}"
@@ -75,7 +80,7 @@ def side_by_side(comparisons: Sequence[Comparison]) -> str:
                 for one in shown
             ]
             cells.append((figure.label, value_text(figure.a.value, figure.unit), *others))
-    causes = ["cause", "base", *(one.verdict.cause or "no difference" for one in comparisons)]
+    causes = ["cause", "base", *(one.verdict.cause or "none claimed" for one in comparisons)]
     return "\n".join([*_aligned([*cells, tuple(causes)]), "* differs from the base"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from typing import cast
@@ -59,14 +59,14 @@ def _section(comparison: Comparison, base: Results, other: Results) -> list[str]
     made = resampled_text(comparison.resampled, comparison.clusters, repeats)
     cause = comparison.verdict.cause
     return [
-        f"<h1>{escape(cause.capitalize() if cause else 'No difference')}</h1>",
+        f"<h1>{escape(cause.capitalize() if cause else 'No difference claimed')}</h1>",
         f'<p class="verdict">{escape(comparison.verdict.words)}</p>',
         f'<p><span class="dot a"></span>A {a} &nbsp; <span class="dot b"></span>B {b}</p>',
         f"<p class=quiet>{len(comparison.pairs.keys):,} paired turns; {escape(made)}.</p>",
         *(f"<p class=note>Allowed difference: {escape(line)}</p>" for line in comparison.allowed),
         *(f"<p class=note>{escape(note)}.</p>" for note in comparison.notes),
         "<h2>What moved</h2><div class=charts>",
-        _figure("Uncached tokens by cause", token_bars(comparison)),
+        *_cached(comparison, "Uncached tokens by cause", token_bars),
         _figure("Seconds of all turns", second_bars(comparison)),
         "</div>",
         *_shares(comparison),
@@ -75,7 +75,7 @@ def _section(comparison: Comparison, base: Results, other: Results) -> list[str]
         "<h2>Distributions</h2><div class=charts>",
         _figure("Time to the first token, share of turns", ttft_curves(comparison)),
         _figure("Time to the first token, B - A for each turn", paired_dots(comparison)),
-        _figure("Cached share of the prompt, by turn", hit_rates(comparison)),
+        *_cached(comparison, "Cached share of the prompt, by turn", hit_rates),
         "</div>",
         *_timeline(comparison, base, other),
         *_headers(*comparison.headers),
@@ -84,6 +84,14 @@ def _section(comparison: Comparison, base: Results, other: Results) -> list[str]
 
 def _figure(caption: str, svg: str) -> str:
     return f"<figure><figcaption>{escape(caption)}</figcaption>{svg}</figure>"
+
+
+def _cached(
+    comparison: Comparison, caption: str, drawn: Callable[[Comparison], str]
+) -> Iterator[str]:
+    """Give a picture of the cache, where the servers tell what it holds."""
+    if comparison.pairs.knows_cached:
+        yield _figure(caption, drawn(comparison))
 
 
 def _shares(comparison: Comparison) -> list[str]:

@@ -37,10 +37,11 @@ READING = (
     (
         "better, worse, different",
         "Said only when zero lies outside of the bootstrap interval, widened for the number of "
-        "figures, both over traces and over stretches of time, and the difference is larger than "
-        "a floor: 5 % of the base and 3.5 standard errors (15 % and 4 for a single measured "
-        "repeat; 1 % on the virtual clock), and any difference between two repeats of one side. "
-        "Of a percentile only with five turns beyond it.",
+        "figures, both over traces and over stretches of time, and the difference is larger "
+        "than a floor: 5 % of the base and 3.5 standard errors (15 % and 4 for a single "
+        "measured repeat), and any difference between two repeats of one side. Of a percentile "
+        "only with five turns beyond it. On the virtual clock, where equal runs are equal to the "
+        "bit, 1 % of the base is enough.",
     ),
     (
         "TTFT",
@@ -74,12 +75,14 @@ READING = (
     (
         "Cost",
         "GPU price per hour / (3600 x total tokens per GPU-second / 1,000,000) per million total "
-        "tokens; the same money per million output, and per million uncached prompt tokens.",
+        "tokens; the same money per million output tokens.",
     ),
     (
         "Placement, retention, unavoidable",
         "Uncached tokens that another rank's cache had; that the serving rank had and let go; "
-        "and that no cache had. A shortfall of one block counts as unavoidable.",
+        "and that no cache had. A shortfall of one block counts as unavoidable. Where sessions "
+        "move between ranks, most losses are retention behind placement: see turns on another "
+        "rank than the one before.",
     ),
     (
         "Queueing, prefill, decode",

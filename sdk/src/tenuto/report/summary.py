@@ -36,6 +36,11 @@ class Summary:
     wall_s: float
 
     @property
+    def knows_ranks(self) -> bool:
+        """Whether any turn says which rank served it, or there is none."""
+        return any(self.requests_per_rank) or not self.requests
+
+    @property
     def cached_share(self) -> float:
         """Cached tokens as a share of prompt tokens, 0..1; 0 without turns."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0

@@ -53,14 +53,21 @@ def table(rows: Sequence[Row], *, markdown: bool = False) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
 
+def on_one_rank(summary: Summary) -> str:
+    """Return how many sessions met one rank only, of how many."""
+    if not summary.knows_ranks:
+        return "unknown"
+    return f"{summary.sessions_on_one_rank} of {summary.sessions}"
+
+
 def _cells(row: Row) -> tuple[str, ...]:
     summary = row.summary
     return (
         row.trace,
         row.side,
         f"{summary.requests}",
-        " / ".join(str(count) for count in summary.requests_per_rank),
-        f"{summary.sessions_on_one_rank} of {summary.sessions}",
+        " / ".join(map(str, summary.requests_per_rank)) if summary.knows_ranks else "unknown",
+        on_one_rank(summary),
         f"{summary.prompt_tokens:,}",
         f"{summary.cached_tokens:,}",
         f"{summary.cached_share:.1%}",

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 from tenuto.report.colour import SCALE_STOPS, colour_of, ink_on
 from tenuto.report.lanes import Lane, codes, lanes, letters, moves
 from tenuto.report.summary import summarise
+from tenuto.report.table import on_one_rank
 from tenuto.results import TurnResult
 
 _WIDTH = 1200
@@ -88,7 +89,7 @@ def _panel(side: Side, ranks: int, frame: _Frame, top: float) -> tuple[list[str]
     total = summarise(side.results, ranks=ranks)
     figures = (
         f"{total.cached_share:.0%} of prompt tokens cached · {total.uncached_tokens:,} computed · "
-        f"{total.sessions_on_one_rank} of {total.sessions} sessions on one rank · "
+        f"sessions on one rank: {on_one_rank(total)} · "
         f"TTFT p50 {total.ttft_p50_s * 1000:,.0f} ms, p90 {total.ttft_p90_s * 1000:,.0f} ms"
     )
     parts = [
