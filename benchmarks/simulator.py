@@ -11,14 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine
-from tenuto.trace import read
+from tenuto.replay import Reach
+from tenuto.trace import Session, Trace, read, write
 
 FILE = Path(__file__).parents[1] / "docs/measurements/simulator.json"
 COMMON = ["--ranks", "8", "--live-sessions", "64", "--gap-cap", "300", "--service", "recorded"]
@@ -32,6 +37,17 @@ RETENTION = [
     *("--placement", "session-sticky", "--retention", "lru", "slru", "drop-final", "tool-wait"),
     *("expected-return", "hinted", "belady"),
 ]
+MANY = [
+    *("--ranks", "64", "--live-sessions", "415", "--gap-cap", "300", "--service", "recorded"),
+    *("--tokens-per-rank", "500000", "1000000", "2000000"),
+    *("--placement", "session-sticky", "prefix-oracle", "tenuto"),
+]
+FORKS = [
+    *("--tokens-per-rank", "500000", "1000000", "2000000"),
+    *("--placement", "agent-hash", "session-sticky", "subagent-keyed", "prefix-oracle", "tenuto"),
+]
+FORKING_SHARE = 0.44
+RESAMPLED = 300
 SIZES = (10, 100, None)
 
 
@@ -41,13 +57,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("corpus", type=Path)
     corpus = parser.parse_args(argv).corpus
     traces = list(read(corpus))
+    with tempfile.TemporaryDirectory() as folder:
+        forking = Path(folder, "forking.jsonl")
+        write(forking, resampled(traces))
+        forks = simulated(forking, [*COMMON, *FORKS])
     data = {
         "machine": machine(),
         "corpus": corpus.name,
         "sessions": len(traces),
         "forking": sum(len(trace.sessions) > 1 for trace in traces),
-        "placement": simulated(corpus, PLACEMENT),
-        "retention": simulated(corpus, RETENTION),
+        "placement": simulated(corpus, [*COMMON, *PLACEMENT]),
+        "retention": simulated(corpus, [*COMMON, *RETENTION]),
+        "many_ranks": simulated(corpus, MANY),
+        "forks": forks,
+        "largest_session": largest(traces),
         "cost": [cost(corpus, size) for size in SIZES],
     }
     FILE.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
@@ -56,7 +79,31 @@ def main(argv: list[str] | None = None) -> int:
 
 def simulated(corpus: Path, options: list[str]) -> list[dict[str, Any]]:
     """Return the outcomes of a command."""
-    return json.loads(_run(corpus, [*COMMON, *options])[0])
+    return json.loads(_run(corpus, options)[0])
+
+
+def resampled(traces: Sequence[Trace]) -> Iterator[Trace]:
+    """Yield traces drawn with replacement, 44 % of them forking, as in AgentX traffic."""
+    draw = random.Random(0)
+    forking = [trace for trace in traces if len(trace.sessions) > 1]
+    others = [trace for trace in traces if len(trace.sessions) == 1]
+    for number in range(RESAMPLED):
+        trace = draw.choice(forking if draw.random() < FORKING_SHARE else others)
+        yield replace(trace, id=f"{trace.id}-{number}")
+
+
+def largest(traces: Sequence[Trace]) -> int:
+    """Return the tokens that one session of all computes at least, on whichever rank it is."""
+    return max(computed_at_least(trace, session) for trace in traces for session in trace.sessions)
+
+
+def computed_at_least(trace: Trace, session: Session) -> int:
+    """Return what a session computes with a cache without end of its own."""
+    reach = Reach()
+    return sum(
+        turn.input_tokens - reach.sent(0, turn.blocks, turn.input_tokens, trace.block_size, None)[0]
+        for turn in session.turns
+    )
 
 
 def cost(corpus: Path, size: int | None) -> dict[str, Any]:

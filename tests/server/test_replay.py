@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from openai import AsyncOpenAI
 
 from tenuto.replay import Ask, Reach, Schedule, TurnResult, dense, replay
 from tenuto.simulate import Setup, simulate
-from tenuto.trace import Trace, read
+from tenuto.trace import Trace, read, write
 from tenuto_vllm.embedded import EngineSettings, serve
 from tests.unit.replay.programs import FORKS
 
@@ -167,3 +168,19 @@ def test_a_call_that_takes_too_long_is_an_error_and_the_others_go_on() -> None:
         results = asyncio.run(run(url))
     assert len(results) == FORKS.requests
     assert {one.error for one in results} <= {"APITimeoutError", "ReadTimeout"}
+
+
+def test_the_program_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (TRACES.parents[1] / "docs/replaying.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "trace.jsonl.gz"
+    write(path, [FORKS])
+    with serve(settings(500, block_size=8)) as url:
+        given = {"trace.jsonl.gz": str(path), "http://localhost:8000": url}
+        for shown, real in given.items():
+            assert program.count(shown) == 1
+            program = program.replace(shown, real)
+        names: dict[str, Any] = {}
+        exec(program, names)
+    assert len(names["results"]) == FORKS.requests
+    assert {one.error for one in names["results"]} == {None}

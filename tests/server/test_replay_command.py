@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tenuto import results
+from tenuto.cli.compare import main as compare_main
 from tenuto.cli.replay import main
 from tenuto.errors import ConfigError
-from tenuto.trace import Trace, digest, write
+from tenuto.trace import Session, Trace, digest, write
 from tenuto_vllm.embedded import EngineSettings, serve
 from tests.loopback import Arrived, Recorder, eventually, serving
-from tests.unit.replay.programs import FORKS
+from tests.unit.replay.programs import FORKS, turn
 
 COMMAND = [sys.executable, "-c", "import sys; from tenuto.cli.replay import main; sys.exit(main())"]
 FAST = EngineSettings(
@@ -145,7 +146,7 @@ def test_a_run_of_another_kind_is_not_taken_up(
     assert run(path, *options) == 0
     before = out.read_bytes()
     assert run(path, *options) == 1
-    assert "a.jsonl is there; --resume takes it up" in capsys.readouterr().err
+    assert "a.jsonl is there: --resume takes it up, " in capsys.readouterr().err
     assert run(path, *options, "--resume", "--seed", "3") == 1
     assert "cannot be taken up: it differs in seed" in capsys.readouterr().err
     assert out.read_bytes() == before
@@ -214,9 +215,12 @@ def test_a_dialect_that_there_is_not_is_refused(path: Path, url: str, tmp_path: 
     [
         (["--target", "nowhere"], "a target is a URL or embedded"),
         (["--target", "embedded:speed=2"], "no option 'speed=2'"),
+        (["--target", "embedded:blocks=1"], "blocks is 1; the least is 2"),
+        (["--target", "embedded", "--prompt-form", "tokens", "--vocab", "3"], "vocab is 3"),
         (["--target", "embedded:placement=nonesuch"], "the embedded engine did not start"),
-        (["--target", "http://127.0.0.1:1"], "Connection error"),
-        (["--target", "embedded", "--factor", "3"], "does not divide the block size"),
+        (["--target", "http://127.0.0.1:1"], "http://127.0.0.1:1/v1/models: APIConnectionError"),
+        (["--target", "embedded", "--factor", "3"], "--factor 3: factor 3 does not divide"),
+        (["--target", "embedded", "--resume", "--overwrite"], "give one"),
         (["--target", "embedded", "--id", "other"], "no trace"),
         (["--target", "embedded", "--name", "a", "--name", "b"], "2 names for 1 targets"),
     ],
@@ -232,6 +236,106 @@ def test_what_cannot_be_run_is_told_before_a_file_is_made(
     assert run(path, *options, "--out", str(out)) == 1
     assert told in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_factor_that_leaves_blocks_too_short_for_their_number_is_named(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = Session("s", "s", tuple(turn(*range(n, n + 9), at=n) for n in range(0, 90, 9)))
+    path, out = written(tmp_path, Trace("many", 8, (many,))), tmp_path / "a.jsonl"
+    options = ["--target", url, "--out", str(out), "--factor", "8"]
+    assert run(path, *options) == 1
+    told = capsys.readouterr().err
+    assert "90 different blocks" in told
+    assert "take a smaller --factor than 8" in told
+    assert not out.exists()
+    assert run(path, *options, "--prompt-form", "tokens", "--vocab", "1000") == 0
+
+
+def test_what_is_no_result_file_is_never_written_over(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes.jsonl"
+    notes.write_text("my notes\n", encoding="utf-8")
+    for out, told in ((path, "is a trace"), (notes, "is there and no result file")):
+        before = out.read_bytes()
+        for options in ([], ["--resume"], ["--overwrite"]):
+            assert run(path, "--target", url, "--out", str(out), *options) == 1
+            assert f"{out.name} {told}; name another" in capsys.readouterr().err
+        assert out.read_bytes() == before
+
+
+def test_a_result_file_is_written_anew_where_that_is_asked_for(
+    path: Path, url: str, tmp_path: Path
+) -> None:
+    options = ["--target", url, "--out", str(tmp_path / "a.jsonl"), "--seed"]
+    assert run(path, *options, "21") == 0
+    assert run(path, *options, "22", "--overwrite") == 0
+    assert results.read(tmp_path / "a.jsonl").header.seed == 22
+
+
+def test_the_first_error_of_each_target_is_told_with_its_status_and_message(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = ["--target", url, "--target", "http://127.0.0.1:1", "--name", "A", "--name", "B"]
+    assert run(path, *targets, "--model", "nope", "--out", str(tmp_path / "runs")) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert [line for line in told if " A: " in line] == [
+        "tenuto replay: A: 9 of 9 calls failed, first NotFoundError 404: "
+        "The model `nope` does not exist."
+    ]
+    assert len([line for line in told if "B: 9 of 9 calls failed, first APIConn" in line]) == 1
+
+
+def test_a_server_that_had_the_prompts_before_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = Session("s", "s", tuple(turn(*range(n), at=10 * n) for n in (4, 8, 12)))
+    path = written(tmp_path, Trace("long", 8, (long,)))
+    told = {}
+    with serve(FAST) as url:
+        for name, options in {
+            "cold": ["--repeat", "2"],
+            "warm": [],
+            "emptied": ["--reset"],
+            "seeded": ["--seed", "5"],
+        }.items():
+            out = str(tmp_path / f"{name}.jsonl")
+            assert run(path, "--target", url, "--out", out, "--block-size", "8", *options) == 0
+            told[name] = "had these prompts before" in capsys.readouterr().err
+    assert [name for name, is_told in told.items() if is_told] == ["warm"]
+    both = [str(tmp_path / f"{name}.jsonl") for name in ("emptied", "warm")]
+    assert compare_main(both) == 0
+    assert "note: B was not cold: 3 calls found more" in capsys.readouterr().out
+
+
+def test_a_server_that_cannot_be_emptied_is_told_with_the_way_out_before_a_file_is_made(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a.jsonl"
+    with serving(Recorder(script=[404])) as url:
+        assert run(path, "--target", url, "--model", "m", "--reset", "--out", str(out)) == 1
+    told = capsys.readouterr().err
+    assert f"{url}/reset_prefix_cache answers 404" in told
+    assert "VLLM_SERVER_DEV_MODE=1" in told
+    assert not out.exists()
+
+
+def test_a_table_of_several_repeats_says_that_it_sums_them(
+    path: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for repeats in ("1", "2"):
+        out = str(tmp_path / f"{repeats}.jsonl")
+        run(path, "--target", url, "--repeat", repeats, "--seed", "31", "--out", out)
+        assert ("sums of 2 repeats" in capsys.readouterr().out) == (repeats == "2")
+
+
+def test_an_embedded_engine_behind_a_url_is_known_to_be_modelled(
+    path: Path, url: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.jsonl"
+    assert run(path, "--target", url, "--seed", "41", "--out", str(out)) == 0
+    assert results.read(out).header.engine == {"is_modelled": True}
 
 
 def test_the_cache_is_emptied_before_each_repeat_where_it_is_asked_for(

@@ -247,7 +247,10 @@ run_lists = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=
 
 @given(st.lists(run_lists, max_size=5))
 def test_published_ids_are_those_of_the_runs(prompts: list[Runs]) -> None:
-    rows = [{**call(float(at)), "hash_ids": ids} for at, ids in enumerate(published(prompts))]
+    rows = [
+        {**call(float(at), blocks=len(ids)), "hash_ids": ids}
+        for at, ids in enumerate(published(prompts))
+    ]
     assert [turn.blocks for turn in read(*rows).sessions[0].turns] == prompts
 
 

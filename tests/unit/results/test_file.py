@@ -49,6 +49,9 @@ def test_a_torn_last_line_is_dropped_with_a_note(tmp_path: Path) -> None:
         '{"kind":"turn","trace":"t","session":"main","agent":"main","turn":0,"rank":1,'
         '"prompt_tokens":1,"cached_tokens":0,"output_tokens":1,"due_s":0,"start_s":5,'
         '"first_token_s":4,"end_s":6}',
+        '{"kind":"turn","trace":"t","session":"main","agent":"main","turn":0,"rank":1,'
+        f'"prompt_tokens":{10**400},"cached_tokens":0,"output_tokens":1,"due_s":0,"start_s":5,'
+        '"first_token_s":5,"end_s":6}',
     ],
 )
 def test_a_bad_line_is_named_and_loses_nothing_else(tmp_path: Path, line: str) -> None:
@@ -84,3 +87,28 @@ def test_headers_of_two_runs_do_not_mix(tmp_path: Path) -> None:
     with write(path, append=True) as out:
         out.header(HEADER.model_copy(update={"seed": 7, "resumed": 1}))
     assert "differs from the first in seed" in read(path).problems[0].what
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_known"),
+    [
+        ((later(0, cached_known=False), later(1, cached_known=False)), False),
+        ((later(0, cached_known=False), later(1)), True),
+        # Nobody could have found anything.
+        ((later(0, cached_known=False, reachable_tokens=0),), True),
+        ((later(0), later(1, cached_known=False, error="APITimeoutError")), True),
+        ((), True),
+    ],
+)
+def test_a_server_that_never_says_what_it_had_cached_is_known_by_its_turns(
+    tmp_path: Path, turns: tuple[TurnResult, ...], is_known: bool
+) -> None:
+    results = read(made(tmp_path / "r.jsonl", *turns))
+    assert results.header.cached_known == is_known
+    assert results.turns == turns
+
+
+@pytest.mark.parametrize("gpus", [0.0, -2.0, float("nan"), float("inf")])
+def test_a_header_has_some_gpus_or_does_not_say(gpus: float) -> None:
+    with pytest.raises(ValueError, match="gpus"):
+        Header(name="a", traces={}, target="simulator", gpus=gpus)

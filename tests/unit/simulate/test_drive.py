@@ -113,6 +113,11 @@ def test_many_set_ups_over_processes_give_what_each_gives_by_itself():
         ({"placement": "best"}, "no placement 'best'; there are least-loaded"),
         ({"retention": "best"}, "no retention 'best'; there are lru"),
         ({"concurrency": 0}, "concurrency is 0"),
+        ({"hint_sigma": float("nan")}, "hint_sigma is nan"),
+        ({"hint_sigma": -1.0}, "hint_sigma is -1"),
+        ({"hint_sigma": 1000.0}, "hint_sigma is 1000"),
+        ({"gap_cap_s": float("inf")}, "gap_cap_s is inf"),
+        ({"time_scale": float("nan")}, "time_scale is nan"),
     ],
 )
 def test_set_ups_that_cannot_be_run_are_refused(wrong, says):
@@ -123,3 +128,19 @@ def test_set_ups_that_cannot_be_run_are_refused(wrong, says):
 def test_traces_of_two_block_sizes_are_refused():
     with pytest.raises(ValueError, match=r"blocks of \[8, 16\] tokens"):
         simulate([growing("a", 1), replace(growing("b", 1), block_size=8)], ROOMY)
+
+
+def test_traces_with_one_id_are_refused_rather_than_merged():
+    with pytest.raises(ValueError, match="two traces have one id"):
+        simulate([growing("a", 2), growing("a", 2)], ROOMY)
+
+
+def test_any_number_of_calls_that_fit_no_rank_may_wait_for_their_turn():
+    long = [growing(f"t{n}", 1, step=100) for n in range(1500)]
+    setup = replace(ROOMY, ranks=1, tokens_per_rank=640, concurrency=1, mode="asap")
+    turns = simulate([growing("fits", 1), *long], setup).turns
+    assert [turn.error for turn in turns].count("PromptTooLong") == 1500
+
+
+def test_the_header_says_how_many_calls_each_trace_has():
+    assert simulate(MANY[:2], ROOMY).header.calls == {"t0": 6, "t1": 7}

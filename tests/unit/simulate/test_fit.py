@@ -52,3 +52,11 @@ def test_too_few_turns_are_refused():
     turn = TurnResult("t", "s", "a", 0, 0, 10, 0, 2, 0, 0, 1, 2)
     with pytest.raises(ValueError, match="2 turns without an error"):
         fit([turn, replace(turn, turn=1), replace(turn, turn=2, error="APITimeoutError")])
+
+
+def test_turns_of_other_runs_were_not_beside_each_other():
+    setup = Setup(ranks=2, tokens_per_rank=10**6, latency=MODEL, live_sessions=4)
+    turns = simulate(traces(), setup).turns
+    alone, twice = fit(turns), fit(turns, turns)
+    for name in ("overhead_s", "uncached_s", "context_s", "decode_s", "crowd_s"):
+        assert getattr(twice, name) == pytest.approx(getattr(alone, name), rel=1e-6), name

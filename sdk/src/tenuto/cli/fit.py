@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="file to write; stdout by default")
     given = parser.parse_args(argv)
     try:
-        model = fit([turn for path in given.results for turn in read(path).turns])
+        model = fit(*[read(path).turns for path in given.results])
         if given.out is None:
             print(json.dumps(asdict(model), indent=1))
         else:

@@ -6,28 +6,32 @@ import argparse
 import asyncio
 import os
 import platform
-import re
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 from openai import OpenAI, OpenAIError
 from tqdm import tqdm
 
+from tenuto.cli.ending import ending_as_interrupt, ending_signals
 from tenuto.cli.replay_options import parser
+from tenuto.cli.replay_places import side_names, side_paths
 from tenuto.cli.replay_report import report
+from tenuto.cli.replay_traces import chosen_traces
 from tenuto.dialects import named
 from tenuto.errors import ConfigError
-from tenuto.replay.series import How, Side, play_series
+from tenuto.replay.failure import failure_text
+from tenuto.replay.series import How, Side, play_series, reset
 from tenuto.replay.target import Embedded, started
 from tenuto.results import Header, TurnResult
-from tenuto.trace import Trace, digest, read, scale
+from tenuto.trace import Trace, digest
 
 _INTERRUPTED = 130
 _TOKENS_PER_RANK = 1_000_000
+# Whom the embedded engine's `/v1/models` names.
+_EMBEDDED_OWNER = "tenuto"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser().parse_args(argv)
     try:
         identity = _identity(given)
-        traces = _traces(given)
-        with ExitStack() as engines:
+        traces = chosen_traces(given)
+        with ending_as_interrupt(), ExitStack() as engines:
             sides = _sides(traces, given, identity, engines)
             is_whole = _play(traces, sides, given)
     except ConfigError:
@@ -50,8 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, RuntimeError, OpenAIError) as error:
         print(f"tenuto replay: {error}", file=sys.stderr)
         return 1
+    except MemoryError:
+        print("tenuto replay: a prompt of the traces is too long for the memory", file=sys.stderr)
+        return 1
     turns = [turn for side in sides for turn in (*side.kept, *side.done)]
-    report(sides, as_json=given.json, route=given.route)
+    report(sides, traces, as_json=given.json, route=given.route)
     if not is_whole:
         print("tenuto replay: interrupted; --resume takes it up", file=sys.stderr)
         return _INTERRUPTED
@@ -61,12 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _play(traces: Sequence[Trace], sides: Sequence[Side], given: argparse.Namespace) -> bool:
     """Return whether it came to its end."""
     how = How(
-        route=given.route,
-        vocab=given.vocab if given.prompt_form == "tokens" else None,
-        cache_bust=given.cache_bust,
-        reset=given.reset,
         fail_fast=given.fail_fast,
-        new_connections=given.new_connections,
         timeout_s=given.timeout,
         api_key=os.environ.get("OPENAI_API_KEY", "none"),
     )
@@ -87,8 +89,9 @@ def _play(traces: Sequence[Trace], sides: Sequence[Side], given: argparse.Namesp
             playing = asyncio.current_task()
             # Not on every system, and not outside of the main thread.
             with suppress(NotImplementedError, RuntimeError, ValueError):
-                if playing is not None:
-                    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
+                for number in ending_signals():
+                    if playing is not None:
+                        asyncio.get_running_loop().add_signal_handler(number, playing.cancel)
             await play_series(traces, sides, how, on_turn)
 
         try:
@@ -98,46 +101,33 @@ def _play(traces: Sequence[Trace], sides: Sequence[Side], given: argparse.Namesp
         except Exception as error:
             if not (given.fail_fast and any(turn.error for side in sides for turn in side.done)):
                 raise
-            print(f"tenuto replay: stopped by {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"tenuto replay: stopped by {failure_text(error)}", file=sys.stderr)
     return True
-
-
-def _traces(given: argparse.Namespace) -> list[Trace]:
-    traces: list[Trace] = []
-    for path in given.traces:
-        for trace in read(path):
-            if given.limit is not None and len(traces) == given.limit:
-                break
-            if not given.id or trace.id in given.id:
-                traces.append(scale(trace, given.factor))
-    if not traces:
-        raise ValueError("no trace in what was given")
-    if len({trace.id for trace in traces}) < len(traces):
-        raise ValueError("two traces have one id")
-    return traces
 
 
 def _sides(
     traces: Sequence[Trace], given: argparse.Namespace, identity: str | None, engines: ExitStack
 ) -> list[Side]:
-    names = _names(given)
-    paths = _paths(given.out, names)
-    if not given.resume and (there := [path.name for path in paths if path.exists()]):
-        raise ValueError(f"{', '.join(there)} is there; --resume takes it up")
+    names = side_names(given)
+    paths = side_paths(given, names)
     sides: list[Side] = []
     for place, (target, name, path) in enumerate(zip(given.target, names, paths, strict=True)):
         engine = _embedded(target, traces, given)
         url = engines.enter_context(started(engine)) if engine is not None else _root(target)
+        block_size = engine.block_size if engine is not None else given.block_size
+        model, is_modelled = _model(url, given)
+        if given.reset:
+            reset(url)
         header = _header(
             traces,
             given,
             name=name,
             identity=identity,
-            model=_model(url, given),
-            engine=engine,
-            url=url,
+            model=model,
+            ranks=engine.ranks if engine is not None else given.ranks,
+            engine=engine.settings() if engine is not None else _told(block_size, is_modelled),
+            target="embedded" if engine is not None else url,
         )
-        block_size = engine.block_size if engine is not None else given.block_size
         side = Side(header, url, path, block_size, place)
         if given.resume and path.exists():
             side.take_up(traces)
@@ -153,13 +143,14 @@ def _header(
     name: str,
     identity: str | None,
     model: str,
-    engine: Embedded | None,
-    url: str,
+    ranks: int | None,
+    engine: dict[str, Any],
+    target: str,
 ) -> Header:
-    ranks = engine.ranks if engine is not None else given.ranks
     return Header(
         name=name,
         traces={trace.id: digest(trace) for trace in traces},
+        calls={trace.id: trace.requests for trace in traces},
         seed=given.seed,
         identity=identity,
         mode=given.mode,
@@ -169,11 +160,17 @@ def _header(
         concurrency=given.concurrency,
         max_output_tokens=given.max_output,
         repeats=given.repeat,
-        target="embedded" if engine is not None else url,
+        route=given.route,
+        prompt_form=given.prompt_form,
+        vocab=given.vocab if given.prompt_form == "tokens" else None,
+        cache_bust=given.cache_bust,
+        reset=given.reset,
+        new_connections=given.new_connections,
+        target=target,
         model=model,
         ranks=ranks,
         gpus=float(ranks) if given.gpus is None and ranks else given.gpus,
-        engine=engine.settings() if engine is not None else {},
+        engine=engine,
         machine=f"{platform.machine()} {platform.system()} Python {platform.python_version()}",
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -218,31 +215,26 @@ def _root(target: str) -> str:
     return target.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-def _model(url: str, given: argparse.Namespace) -> str:
+def _model(url: str, given: argparse.Namespace) -> tuple[str, bool]:
+    """Return the served model's name, and whether an embedded engine serves it."""
     if given.model:
-        return given.model
+        return given.model, False
     key = os.environ.get("OPENAI_API_KEY", "none")
     with OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30.0) as client:
-        models = client.models.list().data
+        try:
+            models = [(one.id, one.owned_by) for one in client.models.list().data]
+        except OpenAIError as error:
+            raise ValueError(f"{url}/v1/models: {failure_text(error)}") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            # A web site answers something too.
+            raise ValueError(f"{url} is no OpenAI API: /v1/models lists no models") from error
     if not models:
         raise ValueError(f"{url} serves no model; name one with --model")
-    return models[0].id
+    name, owner = models[0]
+    return name, owner == _EMBEDDED_OWNER
 
 
-def _names(given: argparse.Namespace) -> list[str]:
-    targets = given.target
-    if given.name and len(given.name) != len(targets):
-        raise ValueError(f"{len(given.name)} names for {len(targets)} targets")
-    names: list[str] = given.name or list(targets)
-    if len(set(names)) < len(names):
-        names = [f"{name} {place}" for place, name in enumerate(names)]
-    return names
-
-
-def _paths(out: Path, names: Sequence[str]) -> list[Path]:
-    if len(names) == 1 and out.suffix in {".jsonl", ".gz"}:
-        return [out]
-    files = [re.sub(r"[^\w.=-]+", "-", name).strip("-") + ".jsonl" for name in names]
-    if len(set(files)) < len(files):
-        raise ValueError(f"the names of the targets give one file: {', '.join(files)}")
-    return [out / file for file in files]
+def _told(block_size: int | None, is_modelled: bool) -> dict[str, Any]:
+    """Return what a header says of a server that others have started."""
+    said: dict[str, Any] = {} if block_size is None else {"block_size": block_size}
+    return {**said, "is_modelled": True} if is_modelled else said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 _EPILOG = """\
@@ -44,7 +45,12 @@ def _what(made: argparse.ArgumentParser) -> None:
         metavar="URL|embedded",
         help="a server, or an engine that is started: embedded[:placement=NAME,ranks=N,...]",
     )
-    add("--out", type=Path, required=True, metavar="PATH", help="result file, or a folder")
+    add(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="result file, or a folder; another file in runs/ each time if not given",
+    )
     add("--repeat", type=_count, default=1, metavar="N", help="how many times")
     add("--name", action="append", metavar="NAME", help="of each target, in tables and files")
     add("--factor", type=_count, default=1, metavar="N", help="divide lengths by N")
@@ -52,6 +58,7 @@ def _what(made: argparse.ArgumentParser) -> None:
     add("--limit", type=_count, metavar="N", help="take the first N traces")
     add("--seed", type=int, default=0, metavar="N", help="of prompts and ids")
     add("--resume", action="store_true", help="go on where the result files end")
+    add("--overwrite", action="store_true", help="replace result files that are there")
     add("--json", action="store_true", help="print JSON")
     add("--quiet", action="store_true", help="no progress bar")
 
@@ -64,8 +71,8 @@ def _when(made: argparse.ArgumentParser) -> None:
         default="closed",
         help="closed keeps the recorded waits between calls, fixed the recorded times",
     )
-    add("--time-scale", type=float, default=1.0, metavar="X", help="share of recorded waits")
-    add("--gap-cap", type=float, metavar="S", help="longest recorded wait, in seconds")
+    add("--time-scale", type=_from_zero, default=1.0, metavar="X", help="share of recorded waits")
+    add("--gap-cap", type=_from_zero, metavar="S", help="longest recorded wait, in seconds")
     add("--live-sessions", type=_count, metavar="N", help="traces that run at once; all if none")
     add("--concurrency", type=_count, metavar="N", help="calls in flight at most")
 
@@ -92,9 +99,9 @@ def _calls(made: argparse.ArgumentParser) -> None:
     )
     add("--reset", action="store_true", help="empty the prefix cache before each repeat")
     add("--new-connections", action="store_true", help="a connection for each call")
-    add("--timeout", type=float, default=600.0, metavar="S", help="of a call")
+    add("--timeout", type=_above_zero, default=600.0, metavar="S", help="of a call")
     add("--fail-fast", action="store_true", help="stop at the first error")
-    add("--gpus", type=float, metavar="N", help="that a server has; its ranks if not given")
+    add("--gpus", type=_above_zero, metavar="N", help="that a server has; its ranks if not given")
 
 
 def _engine(made: argparse.ArgumentParser) -> None:
@@ -114,3 +121,20 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
     return int(text)
+
+
+def _above_zero(text: str) -> float:
+    value = _from_zero(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def _from_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (value >= 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no finite number from 0 on")
+    return value

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tenuto.cli.ending import ending_as_interrupt
+from tenuto.cli.simulate_table import refusals, table
+from tenuto.results import refuse_existing
 from tenuto.simulate import PLACEMENT_NAMES, RETENTION_NAMES, Outcome, Setup, simulate_all
-from tenuto.trace import Trace, read
+from tenuto.trace import Trace, read_all
 from tenuto_vllm.embedded.latency import Latency
 
-_COLUMNS = (
-    *("ranks", "tokens a rank", "placement", "retention", "hit", "of", "computed Mtok"),
-    *("imbalance", "lost to placement", "to retention", "TTFT p50 s", "p90 s"),
-)
 _EPILOG = """\
 Sizes and policies take several values: every combination is simulated, over the cores.
 
@@ -29,14 +28,27 @@ Sizes and policies take several values: every combination is simulated, over the
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status: 0, 1 for files that cannot be read."""
+    """Run the command.
+
+    Returns:
+        0; 1 for files that cannot be read, and where a set-up could run no call.
+    """
     parser = _parser()
     given = parser.parse_args(argv)
     try:
         setups = _setups(given)
         traces = _traces(given.traces, given.limit)
         paths = _paths(given.out, setups)
-        outcomes = _run(traces, setups, given, paths)
+        refuse_existing(paths or (), ways_out="--overwrite writes it anew", may_go=given.overwrite)
+        for path in paths or ():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with ending_as_interrupt():
+            outcomes = _run(traces, setups, given, paths)
+    except MemoryError:
+        print(
+            "tenuto simulate: no memory for caches, or prompts, of so many tokens", file=sys.stderr
+        )
+        return 1
     except (OSError, ValueError) as error:
         print(f"tenuto simulate: {error}", file=sys.stderr)
         return 1
@@ -44,44 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     else:
         print(table(outcomes, markdown=given.markdown))
-    return 0
-
-
-def table(outcomes: Sequence[Outcome], *, markdown: bool = False) -> str:
-    """Return outcomes as a table in plain text or markdown."""
-    rows = [
-        list(_COLUMNS),
-        *(
-            [
-                f"{one.ranks}",
-                f"{one.tokens_per_rank:,}",
-                one.placement,
-                one.retention,
-                f"{one.hit:.1%}",
-                f"{one.theoretical_hit:.1%}",
-                f"{one.computed_tokens / 1e6:,.1f}",
-                f"{one.imbalance:.2f}",
-                f"{one.lost_to_placement / 1e6:,.1f}",
-                f"{one.lost_to_retention / 1e6:,.1f}",
-                f"{one.ttft_p50_s:.2f}",
-                f"{one.ttft_p90_s:.2f}",
-            ]
-            for one in outcomes
-        ),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    words = {2, 3}
-    lines = [
-        [
-            text.ljust(width) if column in words else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in rows
-    ]
-    if not markdown:
-        return "\n".join("  ".join(line).rstrip() for line in lines)
-    rule = ["-" * w if c in words else "-" * (w - 1) + ":" for c, w in enumerate(widths)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+    for line in refusals(outcomes):
+        print(f"tenuto simulate: {line}", file=sys.stderr)
+    return 0 if all(outcome.calls for outcome in outcomes) else 1
 
 
 def _run(
@@ -110,8 +87,7 @@ def _run(
 
 
 def _traces(paths: Sequence[Path], limit: int | None) -> list[Trace]:
-    found = itertools.chain.from_iterable(read(path) for path in paths)
-    traces = list(itertools.islice(found, limit))
+    traces = list(itertools.islice(read_all(paths), limit))
     if not traces:
         raise ValueError("no trace in what was given")
     return traces
@@ -121,9 +97,7 @@ def _paths(out: Path | None, setups: Sequence[Setup]) -> list[Path] | None:
     if out is None:
         return None
     if len(setups) == 1 and out.suffix in {".jsonl", ".gz"}:
-        out.parent.mkdir(parents=True, exist_ok=True)
         return [out]
-    out.mkdir(parents=True, exist_ok=True)
     return [
         out / f"{one.ranks}x{one.tokens_per_rank}-{one.placement}-{one.retention}.jsonl"
         for one in setups
@@ -213,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--limit", type=int, metavar="N", help="take the first N traces")
     add("--jobs", type=int, metavar="N", help="processes at once; as many as cores by default")
     add("--out", type=Path, metavar="PATH", help="result file, or a folder for several set-ups")
+    add("--overwrite", action="store_true", help="replace result files that are there")
     add("--json", action="store_true", help="print JSON")
     add("--markdown", action="store_true", help="print the table as markdown")
     add("--quiet", action="store_true", help="no progress bar")

@@ -18,7 +18,7 @@ HEADER_FIELDS = (
     "max_output_tokens",
 )
 # How calls reach a server, which the virtual clock has none of.
-SERVED_FIELDS = ("route", "cache_bust", "reset", "new_connections")
+SERVED_FIELDS = ("route", "cache_bust", "new_connections")
 FIELDS = ("traces", *HEADER_FIELDS, *SERVED_FIELDS, "output_tokens", "prompt_tokens")
 """What `allow` can let pass."""
 

@@ -35,6 +35,7 @@ async def replay(
     repeat: int = 0,
     fail_fast: bool = False,
     on_turn: Callable[[TurnResult], None] | None = None,
+    on_error: Callable[[Exception], None] | None = None,
 ) -> list[TurnResult]:
     """Play traces once, streaming.
 
@@ -53,6 +54,7 @@ async def replay(
         repeat: see `TurnResult`.
         fail_fast: raise what a call raises, and stop; else it is a result with an `error`.
         on_turn: told of each result, when all calls before it have ended.
+        on_error: told of what each call that failed raised, at once.
 
     Returns:
         The results, in the order in which the calls were sent.
@@ -77,6 +79,7 @@ async def replay(
         limit=concurrency,
         repeat=repeat,
         fail_fast=fail_fast,
+        on_error=on_error,
     )
     results: list[TurnResult] = []
 
@@ -106,6 +109,7 @@ class _Player:
         limit: int | None,
         repeat: int,
         fail_fast: bool,
+        on_error: Callable[[Exception], None] | None,
     ) -> None:
         self._traces = traces
         self._client = client
@@ -118,6 +122,7 @@ class _Player:
         self._limit = limit
         self._repeat = repeat
         self._fail_fast = fail_fast
+        self._on_error = on_error
         self._due: list[Due] = []
         self._held_back: deque[Due] = deque()
         self._prompts: dict[CallRef, tuple[int, Prompt]] = {}
@@ -210,6 +215,8 @@ class _Player:
                     repeat=self._repeat,
                 )
         except Exception as error:
+            if self._on_error is not None:
+                self._on_error(error)
             if self._fail_fast:
                 self._failed.append(error)
             result = TurnResult(

@@ -60,6 +60,7 @@ async def observe(
         message = f"turn {turn} of {session}: the server's stream ended without usage"
         raise RuntimeError(message)
     details = usage.prompt_tokens_details
+    cached = details.cached_tokens if details is not None else None
     result = TurnResult(
         trace=trace,
         session=session,
@@ -67,13 +68,14 @@ async def observe(
         turn=turn,
         rank=rank_of(stream.response.headers),
         prompt_tokens=usage.prompt_tokens,
-        cached_tokens=(details.cached_tokens or 0) if details is not None else 0,
+        cached_tokens=cached or 0,
         output_tokens=usage.completion_tokens,
         due_s=start_s if due_s is None else due_s,
         start_s=start_s,
         first_token_s=end_s if first_s is None else first_s,
         end_s=end_s,
         repeat=repeat,
+        cached_known=cached is not None,
     )
     return result, "".join(text)
 

@@ -69,8 +69,8 @@ class Schedule:
     ) -> None:
         if not (time_scale >= 0 and math.isfinite(time_scale)):
             raise ValueError(f"time_scale is a finite number >= 0, got {time_scale}")
-        if gap_cap_s is not None and not gap_cap_s >= 0:
-            raise ValueError(f"gap_cap_s is >= 0, got {gap_cap_s}")
+        if gap_cap_s is not None and not (gap_cap_s >= 0 and math.isfinite(gap_cap_s)):
+            raise ValueError(f"gap_cap_s is a finite number >= 0, got {gap_cap_s}")
         if live_sessions is not None and live_sessions < 1:
             raise ValueError(f"live_sessions is >= 1, got {live_sessions}")
         self._traces = traces

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -14,9 +15,10 @@ from openai import AsyncOpenAI
 
 from tenuto import results
 from tenuto.openai import wrap
-from tenuto.replay.ask import Ask, Route
+from tenuto.replay.ask import Ask
 from tenuto.replay.dense import dense
 from tenuto.replay.drive import replay
+from tenuto.replay.failure import failure_text
 from tenuto.replay.reach import Reach
 from tenuto.replay.schedule import Schedule
 from tenuto.results import Header, TurnResult
@@ -31,22 +33,12 @@ class How:
     """What a result file's header does not say of how traces are played.
 
     Attributes:
-        route: see `Ask`.
-        vocab: see `Ask`.
-        cache_bust: each repeat's prompts share nothing with another's.
-        reset: empty the server's prefix cache before each repeat.
         fail_fast: stop at the first error.
-        new_connections: a connection for each call, so that balancers choose each time.
         timeout_s: of a call.
         api_key: for the server.
     """
 
-    route: Route = "completions"
-    vocab: int | None = None
-    cache_bust: bool = True
-    reset: bool = False
     fail_fast: bool = False
-    new_connections: bool = False
     timeout_s: float = 600.0
     api_key: str = "none"
 
@@ -64,6 +56,7 @@ class Side:
         kept: results of an earlier start that count, of traces that were played whole.
         done: results of this start.
         offset_s: where this start's clock begins: times of one file do not overlap.
+        first_error: of this start, in words; None without one.
     """
 
     header: Header
@@ -74,6 +67,7 @@ class Side:
     kept: list[TurnResult] = field(default_factory=list[TurnResult])
     done: list[TurnResult] = field(default_factory=list[TurnResult])
     offset_s: float = 0.0
+    first_error: str | None = None
 
     def take_up(self, traces: Sequence[Trace]) -> None:
         """Go on where the file ends.
@@ -121,6 +115,10 @@ async def play_series(
     numbered = dense(traces)
     async with AsyncExitStack() as stack:
         players = [_Player(side, how, stack, on_turn) for side in sides]
+        for player in players:
+            player.check(numbered)
+        for player in players:
+            player.open()
         for repeat in range(max(side.header.repeats for side in sides)):
             for player in players:
                 await player.play(player.side.missing(numbered, repeat), repeat)
@@ -140,18 +138,43 @@ class _Player:
         self._stack = stack
         self._reach = Reach(side.block_size)
         self._client: AsyncOpenAI | None = None
-        self._file = stack.enter_context(results.write(side.path, append=side.header.resumed > 0))
-        self._file.header(side.header)
-        self._began_s = time.monotonic() - side.offset_s
-        self._ask = Ask(side.header.model, how.route, how.vocab, side.header.max_output_tokens)
+        self._file: results.ResultWriter | None = None
+        self._began_s = 0.0
+        header = side.header
+        self._ask = Ask(header.model, header.route, header.vocab, header.max_output_tokens)
+
+    def check(self, traces: Sequence[Trace]) -> None:
+        """Make the first prompts for nothing, so that what cannot be played leaves no file."""
+        for due in self._schedule(traces).start(0.0):
+            trace = traces[due.ref.trace]
+            turn = trace.sessions[due.ref.session].turns[due.ref.turn]
+            self._ask.prompt(turn, trace.block_size, salt=trace.space, call=0)
+
+    def open(self) -> None:
+        header = self.side.header
+        self._file = self._stack.enter_context(
+            results.write(self.side.path, append=header.resumed > 0)
+        )
+        self._file.header(header)
+        self._began_s = time.monotonic() - self.side.offset_s
+
+    def _schedule(self, traces: Sequence[Trace]) -> Schedule:
+        header = self.side.header
+        return Schedule(
+            traces,
+            mode=header.mode,
+            time_scale=header.time_scale,
+            gap_cap_s=header.gap_cap_s,
+            live_sessions=header.live_sessions,
+        )
 
     async def play(self, traces: Sequence[Trace], repeat: int) -> None:
         if not traces:
             return
-        header, how = self.side.header, self._how
-        if how.reset:
-            await asyncio.to_thread(_reset, self.side.url)
-        if how.reset or how.cache_bust:
+        header = self.side.header
+        if header.reset:
+            await asyncio.to_thread(reset, self.side.url)
+        if header.reset or header.cache_bust:
             self._reach = Reach(self.side.block_size)
         # Sides may be two ways to one server, which must not take one for the other.
         part = f"/{header.seed}/{repeat}/{header.resumed}" + "+" * self.side.place
@@ -159,22 +182,17 @@ class _Player:
             traces,
             await self._connected(),
             ask=self._ask,
-            schedule=Schedule(
-                traces,
-                mode=header.mode,
-                time_scale=header.time_scale,
-                gap_cap_s=header.gap_cap_s,
-                live_sessions=header.live_sessions,
-            ),
+            schedule=self._schedule(traces),
             clock=lambda: time.monotonic() - self._began_s,
             marked=header.identity is not None,
             part=part,
-            cache_bust=how.cache_bust,
+            cache_bust=header.cache_bust,
             reach=self._reach,
             concurrency=header.concurrency,
             repeat=repeat,
-            fail_fast=how.fail_fast,
+            fail_fast=self._how.fail_fast,
             on_turn=self._note,
+            on_error=self._note_error,
         )
 
     async def _connected(self) -> AsyncOpenAI:
@@ -185,7 +203,9 @@ class _Player:
                     api_key=self._how.api_key,
                     max_retries=0,
                     timeout=self._how.timeout_s,
-                    default_headers={"Connection": "close"} if self._how.new_connections else None,
+                    default_headers=(
+                        {"Connection": "close"} if self.side.header.new_connections else None
+                    ),
                 )
             )
             if self.side.header.identity is not None:
@@ -193,12 +213,32 @@ class _Player:
         return self._client
 
     def _note(self, result: TurnResult) -> None:
-        self._file.add(result)
+        if self._file is not None:
+            self._file.add(result)
         self.side.done.append(result)
         self._on_turn(self.side, result)
 
+    def _note_error(self, error: Exception) -> None:
+        if self.side.first_error is None:
+            self.side.first_error = failure_text(error)
 
-def _reset(url: str) -> None:
-    request = urllib.request.Request(f"{url}/reset_prefix_cache", data=b"", method="POST")
-    with urllib.request.urlopen(request, timeout=_RESET_LIMIT_S):
-        pass
+
+def reset(url: str) -> None:
+    """Empty the prefix cache of a server.
+
+    Raises:
+        OSError: it does not, which is told with the URL.
+    """
+    place = f"{url}/reset_prefix_cache"
+    request = urllib.request.Request(place, data=b"", method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=_RESET_LIMIT_S):
+            pass
+    except urllib.error.HTTPError as error:
+        with error:
+            raise OSError(
+                f"{place} answers {error.code}, so the cache cannot be emptied (--reset): "
+                "vLLM serves it only with VLLM_SERVER_DEV_MODE=1"
+            ) from error
+    except OSError as error:
+        raise OSError(f"{place}: {getattr(error, 'reason', error)}") from error

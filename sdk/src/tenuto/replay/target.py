@@ -13,6 +13,7 @@ from typing import Any
 
 _STOP_LIMIT_S = 10.0
 _LISTENING = "listening on "
+_LEAST = {"ranks": 1, "blocks": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,13 @@ class Embedded:
             "--latency": self.latency,
             "--middleware": "tenuto_vllm.TurnMiddleware" if self.extension else None,
         }
-        said = [part for name, value in given.items() if value for part in (name, f"{value}")]
-        return ["--port", "0", *said]
+        said = [
+            part
+            for name, value in given.items()
+            if value is not None
+            for part in (name, f"{value}")
+        ]
+        return ["--port", "0", "--exit-with-stdin", *said]
 
     def settings(self) -> dict[str, Any]:
         """Return what a result file's header says of the engine.
@@ -85,8 +91,10 @@ class Embedded:
                 if value not in {"", "yes", "no"}:
                     raise ValueError(f"extension is yes or no, got {value!r}")
                 changed[name] = value != "no"
-            elif name in {"ranks", "blocks"} and value.isascii() and value.isdigit():
+            elif name in _LEAST and value.isascii() and value.isdigit():
                 changed[name] = int(value)
+                if changed[name] < _LEAST[name]:
+                    raise ValueError(f"{name} is {value}; the least is {_LEAST[name]}")
             elif name in {"placement", "retention", "latency"} and has_value:
                 changed[name] = value
             else:
@@ -104,6 +112,8 @@ def started(engine: Embedded) -> Generator[str]:
     """
     with subprocess.Popen(
         [sys.executable, "-m", "tenuto_vllm.embedded", *engine.arguments()],
+        # Never written to: it closes with this process, however that ends, and the engine ends.
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         # A Ctrl-C at the terminal is for us: the engine is needed until we have stopped.

@@ -107,6 +107,12 @@ def prompt_tokens(
     return [*tokens, *ending, *[filler] * (tail - len(ending))]
 
 
+def most_blocks(block_size: int, *, vocab: int | None = None) -> int:
+    """Return how many blocks have a prompt of their own: as text, or in ids below `vocab`."""
+    bits = _BITS if vocab is None else (max(vocab, LEAST_VOCAB) - 1).bit_length() - 1
+    return 1 << (bits * block_size)
+
+
 @functools.lru_cache(maxsize=1 << 15)
 def _block_tokens(
     block_id: int, block_size: int, bits: int, lowest: int, salt: str

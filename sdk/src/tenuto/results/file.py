@@ -13,11 +13,14 @@ from typing import Any, BinaryIO, Self, cast
 from pydantic import TypeAdapter, ValidationError
 
 from tenuto.results.header import Header
-from tenuto.results.turn import TurnResult
+from tenuto.results.place import is_trace
+from tenuto.results.turn import TurnResult, cached_is_known
 from tenuto.trace.problem import Problem
 
 # Header fields in which two headers of one file may differ.
-MAY_DIFFER = frozenset({"started", "resumed", "machine"})
+MAY_DIFFER = frozenset({"started", "resumed", "machine", "calls", "cached_known"})
+# Above it a count is no whole number everywhere that reads JSON, and nothing that was counted.
+_MOST = 1 << 53
 
 _TURN = TypeAdapter(TurnResult)
 
@@ -27,7 +30,7 @@ class Results:
     """A result file that was read.
 
     Attributes:
-        header: the last one of the file.
+        header: the last one of the file, with what its turns say of `cached_known`.
         turns: in the order of the file.
         problems: lines that could not be used, and notes.
     """
@@ -50,6 +53,8 @@ class ResultWriter:
     def add(self, turn: TurnResult) -> None:
         """Write what one turn met."""
         said = {name: value for name, value in asdict(turn).items() if value is not None}
+        if turn.cached_known:
+            del said["cached_known"]
         self._line(json.dumps({"kind": "turn", **said, "rank": turn.rank}, separators=(",", ":")))
 
     def _line(self, text: str) -> None:
@@ -99,7 +104,7 @@ def read(path: str | Path) -> Results:
         OSError: the file cannot be read.
     """
     path = Path(path)
-    reading = _Reading(path.name)
+    reading = _Reading(path)
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         try:
             for number, line in enumerate(cast("BinaryIO", file), start=1):
@@ -110,9 +115,9 @@ def read(path: str | Path) -> Results:
 
 
 class _Reading:
-    def __init__(self, name: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.problems: list[Problem] = []
-        self._name = name
+        self._path = path
         self._headers: list[Header] = []
         # By repeat and trace: after which header, and its lines by session and turn.
         self._kept: dict[tuple[int, str], tuple[int, dict[tuple[str, int], TurnResult]]] = {}
@@ -161,10 +166,13 @@ class _Reading:
 
     def results(self) -> Results:
         if not self._headers:
+            if is_trace(self._path):
+                raise ValueError(f"{self._path} is a trace: `tenuto replay` it first")
             told = "; ".join(f"line {one.line}: {one.what}" for one in self.problems[:3])
-            raise ValueError(f"{self._name}: no header of a result file. {told}".rstrip(". "))
+            raise ValueError(f"{self._path}: no header of a result file. {told}".rstrip(". "))
         turns = tuple(turn for _, lines in self._kept.values() for turn in lines.values())
-        return Results(self._headers[-1], turns, tuple(self.problems))
+        header = self._headers[-1].model_copy(update={"cached_known": cached_is_known(turns)})
+        return Results(header, turns, tuple(self.problems))
 
 
 def differing(one: Header, other: Header) -> list[str]:
@@ -178,12 +186,17 @@ def differing(one: Header, other: Header) -> list[str]:
 
 def _check(turn: TurnResult) -> None:
     times = (turn.due_s, turn.start_s, turn.first_token_s, turn.end_s)
-    if not all(map(math.isfinite, times)):
+    if not all(map(math.isfinite, (*times, turn.queue_s or 0.0))):
         raise ValueError("a time is not finite")
     if not turn.start_s <= turn.first_token_s <= turn.end_s:
         raise ValueError("its times are not in order")
-    if min(turn.prompt_tokens, turn.cached_tokens, turn.output_tokens, turn.turn) < 0:
+    counts = (turn.prompt_tokens, turn.cached_tokens, turn.output_tokens, turn.turn, turn.repeat)
+    or_none = (turn.rank, turn.reachable_tokens, turn.rank_reachable_tokens)
+    known = [*counts, *(one for one in or_none if one is not None)]
+    if min(known) < 0:
         raise ValueError("a count is below 0")
+    if max(known) > _MOST:
+        raise ValueError(f"a count is above {_MOST}")
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -29,6 +30,8 @@ class TurnResult:
             when it was called; None where that was not followed.
         rank_reachable_tokens: the same of a cache without end on the rank that served it.
         error: kind of the failure, such as `APITimeoutError`; None on success.
+        cached_known: whether the server said how many tokens came from the cache; vLLM says
+            so of a call that found some, and only with `--enable-prompt-tokens-details`.
     """
 
     trace: str
@@ -48,6 +51,7 @@ class TurnResult:
     reachable_tokens: int | None = None
     rank_reachable_tokens: int | None = None
     error: str | None = None
+    cached_known: bool = True
 
     @property
     def ttft_s(self) -> float:
@@ -58,3 +62,26 @@ class TurnResult:
     def uncached_tokens(self) -> int:
         """Prompt tokens that a rank had to compute."""
         return self.prompt_tokens - self.cached_tokens
+
+
+def cached_is_known(turns: Iterable[TurnResult]) -> bool:
+    """Return whether 0 cached tokens mean that nothing was found, rather than not said.
+
+    It is so where any answer said how many, and where none could have found any.
+    """
+    good = [turn for turn in turns if turn.error is None]
+    return any(turn.cached_known for turn in good) or all(
+        turn.reachable_tokens == 0 for turn in good
+    )
+
+
+def warm_turns(turns: Iterable[TurnResult], *, block_size: int) -> int:
+    """Return how many turns found over a block more than had been sent before them.
+
+    Somebody else had put it there: another run of the same prompts, or a call that failed.
+    """
+    return sum(
+        turn.reachable_tokens is not None
+        and turn.cached_tokens > turn.reachable_tokens + block_size
+        for turn in turns
+    )

@@ -30,8 +30,11 @@ def simulate(
         on_turn: told of each result as it comes.
 
     Raises:
-        ValueError: traces of several block sizes, or one that the engine's does not fit.
+        ValueError: two traces with one id, traces of several block sizes, or one that the
+            engine's does not fit.
     """
+    if len({trace.id for trace in traces}) < len(traces):
+        raise ValueError("two traces have one id; simulate them one after another")
     sizes = sorted({trace.block_size for trace in traces})
     if len(sizes) > 1:
         raise ValueError(f"the traces have blocks of {sizes} tokens; simulate those of one size")
@@ -46,6 +49,7 @@ def header_of(traces: Sequence[Trace], setup: Setup) -> Header:
     return Header(
         name=setup.name,
         traces={trace.id: digest(trace) for trace in traces},
+        calls={trace.id: trace.requests for trace in traces},
         seed=setup.seed,
         identity="vllm",
         mode=setup.mode,
@@ -101,24 +105,25 @@ class _Player:
         while self._due or self._flying:
             at_s = self._core.next_s
             if self._due and (at_s is None or self._due[0].at_s < at_s):
-                self._ask(heapq.heappop(self._due))
+                due = heapq.heappop(self._due)
+                self._held_back.append(due)
+                self._send_held_back(due.at_s)
                 continue
             if at_s is None:
                 raise AssertionError("calls are under way and nothing will happen")
             for happened in self._core.advance(at_s):
                 if happened.kind == "end":
                     self._ended(happened.ticket, happened.at_s)
+                    self._send_held_back(happened.at_s)
 
     def _wait_for(self, due: Sequence[Due]) -> None:
         for one in due:
             heapq.heappush(self._due, one)
 
-    def _ask(self, due: Due) -> None:
+    def _send_held_back(self, now_s: float) -> None:
         limit = self._setup.concurrency
-        if limit is not None and len(self._flying) >= limit:
-            self._held_back.append(due)
-            return
-        self._send(due, due.at_s)
+        while self._held_back and (limit is None or len(self._flying) < limit):
+            self._send(self._held_back.popleft(), now_s)
 
     def _send(self, due: Due, now_s: float) -> None:
         trace = self._traces[due.ref.trace]
@@ -184,5 +189,3 @@ class _Player:
         if self._on_turn is not None:
             self._on_turn(result)
         self._wait_for(self._schedule.finished(ref, now_s))
-        while self._held_back and len(self._flying) < (self._setup.concurrency or 0):
-            self._send(self._held_back.popleft(), now_s)

@@ -15,8 +15,11 @@ from tenuto_vllm.embedded.latency import Latency
 _ENOUGH = 20
 
 
-def fit(turns: Sequence[TurnResult]) -> Latency:
+def fit(*runs: Sequence[TurnResult]) -> Latency:
     """Return the latency model that is nearest to measured turns.
+
+    Each argument has the turns of one run, on a clock of its own: what was under way beside a
+    turn is looked for in its run alone.
 
     Prefill is fitted to the time to first token, less what is known of queueing, of turns
     that had their rank to themselves when they began, where there are enough of those;
@@ -25,18 +28,26 @@ def fit(turns: Sequence[TurnResult]) -> Latency:
     Raises:
         ValueError: fewer than three turns without an error.
     """
-    good = [turn for turn in turns if turn.error is None]
+    answered = [[turn for turn in run if turn.error is None] for run in runs]
+    good = [turn for run in answered for turn in run]
     if len(good) < 3:
         raise ValueError(f"{len(good)} turns without an error; a fit needs at least 3")
-    alone = [turn for turn, beside in zip(good, _beside(good), strict=True) if beside == 0]
-    quiet = alone if len(alone) >= _ENOUGH else good
+    alone = [
+        turn
+        for run in answered
+        for turn, beside in zip(run, _beside(run), strict=True)
+        if beside == 0
+    ]
+    # A turn that is given twice says nothing more.
+    quiet = alone if len(set(alone)) >= _ENOUGH else good
     overhead_s, uncached_s, context_s = _solved(
         [(1.0, t.uncached_tokens, t.uncached_tokens * t.prompt_tokens) for t in quiet],
         [t.ttft_s - (t.queue_s or 0.0) for t in quiet],
     )
     decoding = [
         (turn, beside)
-        for turn, beside in zip(good, _beside(good, decode=True), strict=True)
+        for run in answered
+        for turn, beside in zip(run, _beside(run, decode=True), strict=True)
         if turn.output_tokens > 1
     ]
     decode_s, crowd_s = _solved(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -15,6 +17,11 @@ from tenuto.simulate.setup import Setup
 from tenuto.trace import Trace
 
 _shared: list[Sequence[Trace]] = []
+_ENDING = {
+    signal.Signals[name]
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if name in signal.Signals.__members__
+}
 
 
 def simulate_all(
@@ -41,14 +48,44 @@ def simulate_all(
         for setup, file in zip(setups, files, strict=True):
             yield _outcome(traces, setup, file, on_turn)
         return
-    with ProcessPoolExecutor(
-        jobs, multiprocessing.get_context("fork"), initializer=_share, initargs=(traces,)
-    ) as workers:
-        yield from workers.map(_in_worker, setups, files)
+    # Workers end when this process closes its end of the pipe, also by being killed.
+    reader, writer = os.pipe()
+    # What a signal raises while a process forks is dropped with a note, and nothing would end.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    workers = ProcessPoolExecutor(
+        jobs,
+        multiprocessing.get_context("fork"),
+        initializer=_begin_worker,
+        initargs=(traces, reader, writer, mask),
+    )
+    try:
+        try:
+            outcomes = workers.map(_in_worker, setups, files)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        yield from outcomes
+    finally:
+        os.close(writer)
+        workers.shutdown(cancel_futures=True)
+        os.close(reader)
 
 
-def _share(traces: Sequence[Trace]) -> None:
+def _begin_worker(traces: Sequence[Trace], reader: int, writer: int, mask: Iterable[int]) -> None:
     _shared.append(traces)
+    # Forked, it has this end too, and would keep it open for the others.
+    os.close(writer)
+    # A Ctrl-C at the terminal is for the process that waits for this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _ENDING - {signal.SIGINT}:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    threading.Thread(target=_end_with, args=(reader,), daemon=True).start()
+
+
+def _end_with(reader: int) -> None:
+    os.read(reader, 1)
+    os._exit(1)
 
 
 def _in_worker(setup: Setup, file: Path | None) -> Outcome:

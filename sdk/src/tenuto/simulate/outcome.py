@@ -21,6 +21,7 @@ class Outcome:
         tokens_per_rank: cache of each.
         placement: its name.
         retention: its name.
+        service: `modelled` or `recorded`; recorded times to first token are those of the traces.
         calls: that were served.
         refused: that fit no rank.
         prompt_tokens: of all calls.
@@ -41,6 +42,7 @@ class Outcome:
     tokens_per_rank: int
     placement: str
     retention: str
+    service: str
     calls: int
     refused: int
     prompt_tokens: int
@@ -79,6 +81,7 @@ def outcome_of(results: Results) -> Outcome:
         tokens_per_rank=engine["tokens_per_rank"],
         placement=engine["placement"],
         retention=engine["retention"],
+        service=engine["service"],
         calls=len(served),
         refused=len(results.turns) - len(served),
         prompt_tokens=prompt_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ from tenuto_vllm.retention import RETENTIONS
 
 PLACEMENT_NAMES = tuple(PLACEMENTS)
 RETENTION_NAMES = tuple(RETENTIONS)
+
+# Half of the hints of so large an error are off by more than a factor of 800.
+_MOST_HINT_SIGMA = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,16 @@ class Setup:
         for name in ("ranks", "tokens_per_rank", "sessions_per_user"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; the least is 1")
-        for name in ("block_size", "concurrency", "max_output_tokens"):
+        for name in ("block_size", "live_sessions", "concurrency", "max_output_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; the least is 1")
+        for name in ("time_scale", "gap_cap_s"):
+            value = getattr(self, name)
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"{name} is {value}; it is a finite number, 0 or more")
+        if not 0 <= self.hint_sigma <= _MOST_HINT_SIGMA:
+            raise ValueError(f"hint_sigma is {self.hint_sigma}; it is 0 to {_MOST_HINT_SIGMA:g}")
         if self.placement not in PLACEMENTS:
             known = ", ".join(PLACEMENT_NAMES)
             raise ValueError(f"no placement {self.placement!r}; there are {known}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A linear model of one rank; `tenuto simulate --fit` takes it from a result file.
+    """A linear model of one rank; `tenuto fit` takes it from a result file.
 
     prefill = `overhead_s` + `uncached_s` * uncached tokens + `context_s` * uncached tokens *
     prompt tokens; decode = output tokens after the first * (`decode_s` + `crowd_s` * requests
