@@ -11,7 +11,7 @@ ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm \
-	check bench bench-identity bench-simulator bench-vllm clean
+	environments check bench bench-identity bench-simulator bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
@@ -80,6 +80,8 @@ $(OPENAI2)/ready: tests/frameworks/requirements-openai2.txt sdk/pyproject.toml s
 
 $(WRAPPERS)/ready: tests/wrappers/requirements.txt sdk/pyproject.toml server_ext/pyproject.toml
 	$(PINNED)
+
+environments: $(FLOOR)/ready $(ROUTER)/ready $(WRAPPERS)/ready $(FRAMEWORKS)/ready $(VLLM)/ready
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

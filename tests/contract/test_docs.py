@@ -53,6 +53,14 @@ def test_the_measurements_page_and_the_readme_show_the_stored_figures() -> None:
         assert all(cell in readme for cell in shown), shown
 
 
+def test_the_readme_shows_what_the_simulations_computed() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for one in simulator_page.stored()["placement"]:
+        names = {"least-loaded", "session-hash", "prefix-oracle", "tenuto"}
+        if one["placement"] in names and one["tokens_per_rank"] == 1_000_000:
+            assert f"{one['computed_tokens'] / 1e6:,.0f}" in readme, one["placement"]
+
+
 def test_the_simulations_page_shows_the_stored_figures() -> None:
     shown = (ROOT / "docs/simulations.md").read_text("utf-8")
     assert shown == simulator_page.page(simulator_page.stored())

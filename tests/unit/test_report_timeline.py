@@ -95,6 +95,22 @@ def test_sessions_of_one_agent_are_numbered_and_a_single_one_is_not() -> None:
     }
 
 
+def test_traces_that_begin_together_share_a_caption_and_long_ids_are_cut() -> None:
+    turn = TurnResult("first", "s", "planner", 0, 0, 100, 40, 8, 1.0, 1.0, 1.25, 2.0)
+    later = {"start_s": 90.0, "first_token_s": 95.0, "end_s": 100.0}
+    turns = [
+        turn,
+        replace(turn, trace="second"),
+        replace(turn, trace="third"),
+        replace(turn, trace="0123456789abcdef" * 2, **later),
+    ]
+    picture = timeline_svg([Side("side", turns)], ranks=1, title="", note="")
+    texts = [node.text for node in ET.fromstring(picture).iter() if node.text]
+    assert "first and 2 more" in texts
+    assert "01234567…" in texts
+    assert not any("second" in text for text in texts)
+
+
 def luminance(colour: str) -> float:
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]

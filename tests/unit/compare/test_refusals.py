@@ -158,16 +158,26 @@ def test_a_wait_that_moved_where_turns_did_not_is_told_without_a_share_of_their_
     assert comparison.verdict.shares == {}
 
 
-@pytest.mark.parametrize("more", [0, 64, 65])
+@pytest.mark.parametrize("more", [0, 64, 4000])
 def test_a_side_that_was_not_cold_is_noted(more: int) -> None:
     header = BASE.header.model_copy(update={"engine": {"block_size": 64}})
     first = replace(BASE, header=header)
-    warm = replace(BASE.turns[-1], cached_tokens=(BASE.turns[-1].reachable_tokens or 0) + more)
-    warm = replace(warm, prompt_tokens=BASE.turns[-1].prompt_tokens)
-    other = replace(first, turns=(*first.turns[:-1], warm))
+    warm = [
+        replace(turn, cached_tokens=turn.prompt_tokens, reachable_tokens=turn.prompt_tokens - more)
+        for turn in BASE.turns
+    ]
+    other = replace(first, turns=tuple(warm))
     comparison = compare(first, other, rng=np.random.default_rng(0))
     noted = [note for note in comparison.notes if "was not cold" in note]
-    assert [note[:27] for note in noted] == ["B was not cold: 1 calls fou"] * (more > 64)
+    told = f"B was not cold: {len(warm)} calls found more"
+    assert [note.startswith(told) for note in noted] == [True] * (more > 64)
+
+
+def test_calls_that_overtake_each_other_make_no_side_warm() -> None:
+    last = BASE.turns[-1]
+    early = replace(last, cached_tokens=last.prompt_tokens, reachable_tokens=0)
+    other = replace(BASE, turns=(*BASE.turns[:-1], early))
+    assert not any("was not cold" in note for note in against(other).notes)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ _PANEL_GAP = 26
 _HEAD = 92
 _FOOT = 62
 _LETTER_WIDTH = 6.4
+_LONGEST_NAME = 24
 
 _INK, _QUIET, _LANE_FILL = "#1b1f24", "#59636e", "#f3f5f7"
 
@@ -155,15 +156,25 @@ def _boxes(lane: Lane, frame: _Frame, y: float, middles: dict[TurnResult, float]
 
 
 def _captions(starts: dict[str, float], frame: _Frame, top: float, bottom: float) -> list[str]:
+    """Draw where traces begin; those that begin too near each other share a caption."""
     parts: list[str] = []
+    shared: list[tuple[float, list[str]]] = []
     free = 0.0
     for trace, start_s in sorted(starts.items(), key=lambda item: item[1]):
         x = frame.x(start_s)
         parts.append(_line((x, top - 18), (x, bottom), 'stroke-dasharray="3 3"'))
         if x >= free:
-            parts.append(_text(x + 5, top - 8, trace, size=12, fill=_QUIET))
-            free = x + 10 + _LETTER_WIDTH * len(trace)
+            shared.append((x, []))
+            free = x + 10 + _LETTER_WIDTH * len(_caption([trace, trace]))
+        shared[-1][1].append(trace)
+    for x, traces in shared:
+        parts.append(_text(x + 5, top - 8, _caption(traces), size=12, fill=_QUIET))
     return parts
+
+
+def _caption(traces: Sequence[str]) -> str:
+    first = traces[0] if len(traces[0]) <= _LONGEST_NAME else f"{traces[0][:8]}…"
+    return first if len(traces) == 1 else f"{first} and {len(traces) - 1} more"
 
 
 def _line(begin: tuple[float, float], end: tuple[float, float], style: str = "") -> str:
