@@ -64,6 +64,8 @@ def measured(processes: int, repeat: int, out: Path) -> dict[str, Any]:
         for name, server in zip(SIDES, (stock, ours), strict=True):
             options += ["--target", server.root_url, "--name", name]
         sides = _command("replay", *map(str, TRACES), *options)
+        for side in sides:
+            del side["file"]
     files = [str(out / f"{name}.jsonl") for name in SIDES]
     (comparison,) = _command("compare", *files, "--json")["comparisons"]
     return {"api_processes": processes, "replay": sides, "compare": comparison}
