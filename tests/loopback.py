@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,15 @@ except ImportError:
     # openai before 3 is built on httpx.
     import httpx as openai_http  # type: ignore[no-redef]
 
-__all__ = ["Arrived", "Recorder", "eventually", "openai_http", "read_body", "serving"]
+__all__ = [
+    "DEFAULT_SIGNALS",
+    "Arrived",
+    "Recorder",
+    "eventually",
+    "openai_http",
+    "read_body",
+    "serving",
+]
 
 CHAT: dict[str, Any] = {
     "id": "c",
@@ -71,6 +80,9 @@ ANSWERS = (
     ("/responses", RESPONSE),
     ("/embeddings", EMBEDDING),
 )
+
+DEFAULT_SIGNALS = ["env", "--default-signal=INT,TERM,HUP"] if sys.platform == "linux" else []
+"""Put before a command: it takes signals that this process was started to ignore, as by nohup."""
 
 
 @dataclass

@@ -82,6 +82,7 @@ def vllm_server(
     extra_args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     log_path: Path | None = None,
+    port: int | None = None,
     ready_timeout_s: float = 240,
     python: str | Path | None = None,
 ) -> Generator[Server]:
@@ -98,6 +99,7 @@ def vllm_server(
         extra_args: further arguments of the server, as they are.
         env: environment variables on top of the CPU build's.
         log_path: where the server's output goes; a temporary file by default.
+        port: to listen on; a free one by default.
         ready_timeout_s: longest wait for `/health`, in seconds.
         python: interpreter; see `vllm_python`.
 
@@ -114,7 +116,7 @@ def vllm_server(
     if block_size % 32:
         raise ValueError(f"block_size {block_size}: vLLM's CPU attention needs a multiple of 32")
     interpreter = vllm_python(python)
-    port = _free_port()
+    port = port or _free_port()
     root_url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="tenuto-vllm-") as folder:
         model = str(make_tiny_model(Path(folder) / MODEL_NAME))

@@ -19,6 +19,7 @@ import pytest
 
 import tenuto
 import tenuto_vllm
+from tenuto_vllm._wire import parse_affinity
 from tenuto_vllm.config import Settings
 from tenuto_vllm.embedded import Engine, EngineSettings, serve
 from tenuto_vllm.engine.seam import SCOPE_KEY
@@ -177,9 +178,11 @@ def test_a_token_of_another_instance_or_out_of_range_is_ignored_and_a_home_chose
         sid = b"X-Session-ID: " + SID.encode()
         instance = raw_request(http, sid)[1]["x-agent-affinity"].rpartition(".")[0]
         sent = b"X-Agent-Affinity: " + token.replace(b"{instance}", instance.encode())
-        status_code, headers, _ = raw_request(http, sid, b"X-Agent-Turn: n=3", sent)
+        other = b"X-Session-ID: another-" + SID.encode()
+        status_code, headers, _ = raw_request(http, other, b"X-Agent-Turn: n=3", sent)
         assert status_code == 200
-        assert headers["x-agent-served"].endswith("why=hash")
+        is_one = parse_affinity(sent.partition(b": ")[2].decode("latin-1")) is not None
+        assert headers["x-agent-served"].endswith("why=first" if is_one else "why=hash")
         assert eventually(lambda: idle(http))
 
 

@@ -86,6 +86,24 @@ def test_a_session_is_not_moved_while_its_home_holds_it() -> None:
             assert {why(answer) for answer in answers} == {"home"}
 
 
+def test_after_the_caches_were_emptied_sessions_are_spread_anew() -> None:
+    with engine(blocks=1_001) as http:
+        large, *small = [
+            Session(http, f"session-{n:02}", 4_000 if n == 0 else 200) for n in range(5)
+        ]
+        home = large.turn().headers["X-Engine-Rank"]
+        with_large = [one for one in small if one.turn().headers["X-Engine-Rank"] == home]
+        assert why(large.turn()) == "home"
+        assert http.post("/reset_prefix_cache").status_code == 200
+        moved = large.turn()
+        assert moved.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert why(moved) == ("home" if moved.headers["X-Engine-Rank"] == home else "moved")
+        assert len(with_large) < len(small)
+        for one in small:
+            one.turn()
+        assert {why(one.turn()) for one in small} == {"home"}
+
+
 def test_an_auxiliary_call_goes_where_there_is_room_and_leaves_no_home() -> None:
     with engine() as http:
         session = Session(http, "session-main", 2_000)

@@ -18,7 +18,7 @@ from tenuto.cli.replay import main
 from tenuto.errors import ConfigError
 from tenuto.trace import Session, Trace, digest, write
 from tenuto_vllm.embedded import EngineSettings, serve
-from tests.loopback import Arrived, Recorder, eventually, serving
+from tests.loopback import DEFAULT_SIGNALS, Arrived, Recorder, eventually, serving
 from tests.unit.replay.programs import FORKS, turn
 
 COMMAND = [sys.executable, "-c", "import sys; from tenuto.cli.replay import main; sys.exit(main())"]
@@ -113,7 +113,9 @@ def test_a_replay_that_was_stopped_is_taken_up(number: int, tmp_path: Path) -> N
     with serve(replace(FAST, decode_tokens_per_s=15)) as url:
         options += ["--target", url]
         with subprocess.Popen(
-            [*COMMAND, str(path), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*DEFAULT_SIGNALS, *COMMAND, str(path), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         ) as process:
             assert eventually(lambda: lines(out) > 12, timeout_s=30)
             process.send_signal(number)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tenuto.trace import Session, Trace, Turn, write
-from tests.loopback import eventually
+from tests.loopback import DEFAULT_SIGNALS, eventually
 from tests.unit.replay.programs import turn
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-COMMAND = [sys.executable, "-m", "tenuto.cli"]
+COMMAND = [*DEFAULT_SIGNALS, sys.executable, "-m", "tenuto.cli"]
 ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
 

@@ -187,6 +187,18 @@ def test_children_at_once_stay_with_their_parent_until_its_rank_is_full_of_them(
     assert max(Counter(ranks).values()) < 64 / 2
 
 
+@pytest.mark.parametrize("token", ["there.0", "here.9"], ids=["a restart", "a rank that is gone"])
+def test_sessions_with_a_token_that_names_no_home_here_begin_anew_evenly(token: str) -> None:
+    ledger, taken = Ledger(4, 100_000), Counter()
+    for n in range(16):
+        said = Markers(f"session-{n:02}", turn=Turn(n=7), affinity=token)
+        found = placed(said, home_of(said, "here", 4), ledger=ledger)
+        assert found.why == "first"
+        served(ledger, said.session, found.rank, 7, 1_000, float(n))
+        taken[found.rank] += 1
+    assert set(taken.values()) == {4}
+
+
 def test_an_auxiliary_call_goes_where_there_is_room_and_not_home() -> None:
     said = Markers("session-a", turn=Turn(n=3, kind="auxiliary"))
     found = placed(said, Placement(0, "home"), ledger=Ledger(2), load=[5.0, 0.0])

@@ -18,7 +18,7 @@ from tenuto_vllm.asgi.call import Call
 from tenuto_vllm.asgi.news_desk import NewsDesk, OnNews
 from tenuto_vllm.asgi.placer import Placer, put_rank
 from tenuto_vllm.asgi.read_ahead import ReadAhead
-from tenuto_vllm.asgi.routes import GENERATION_PATHS, path_of
+from tenuto_vllm.asgi.routes import GENERATION_PATHS, RESET_PATH, path_of
 from tenuto_vllm.asgi.types import App, Receive, Scope, Send
 from tenuto_vllm.carriers import Said, in_body, in_headers, is_json
 from tenuto_vllm.config import Settings
@@ -72,6 +72,8 @@ class TurnMiddleware:
                 if trusted is not None:
                     scope = {**scope}
                     put_rank(scope, trusted)
+                if scope["method"] == "POST" and path == RESET_PATH:
+                    send = self._placer.watching_a_reset(send)
                 with seam.own_box(scope):
                     await self._app(scope, receive, send)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import NamedTuple
 
 from tenuto_vllm import _wire
 from tenuto_vllm.asgi.in_flight import InFlight
-from tenuto_vllm.asgi.types import Scope
+from tenuto_vllm.asgi.types import Message, Scope, Send
 from tenuto_vllm.carriers import Said
 from tenuto_vllm.config import Settings
 from tenuto_vllm.engine import seam
@@ -123,6 +124,17 @@ class Placer:
     def over(self, visit: Visit) -> None:
         """Take back what `begin` counted as running."""
         self.in_flight.end(visit.placement.rank)
+
+    def watching_a_reset(self, send: Send) -> Send:
+        """Return a `send` that takes all homes to be lost when the caches have been emptied."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+                for rank in range(self.ledger.ranks):
+                    self.ledger.emptied(rank)
+            await send(message)
+
+        return sent
 
     def hear(self, news: News) -> None:
         """Forget sessions that have ended."""

@@ -6,7 +6,7 @@
 | carries a token of this server with a rank it has | the token's | `home` |
 | the same, on the first turn of a child that inherits its parent's context | the token's | `parent` |
 | the same, but the rank has lost that context, or the wait there costs more than to compute it elsewhere | the least crowded, or the one with the least wait | `moved` |
-| has no such token, first turn (`n` is 0) | the least crowded | `first` |
+| has no such token, but says `n=0` or brings one of another server: it will echo the next | the least crowded, or where the session is known to be warm | `first`, `home` |
 | neither | highest rendezvous weight | `hash` |
 """  # noqa: E501 - a table row
 
@@ -67,7 +67,7 @@ def place(
 
     if turn.kind == "auxiliary":
         return Placement(least(), "auxiliary")
-    if named is None and turn.n == 0:
+    if named is None and (turn.n == 0 or _is_stale(markers)):
         named = _known(session, ledger)
         if named is None:
             return Placement(least(), "first")
@@ -81,8 +81,13 @@ def place(
     return named if rank == named.rank else Placement(rank, "moved")
 
 
+def _is_stale(markers: Markers) -> bool:
+    """Whether a token that names no home here is one all the same, as after a restart."""
+    return markers.affinity is not None and parse_affinity(markers.affinity) is not None
+
+
 def _known(session: str, ledger: Ledger) -> Placement | None:
-    """Return the home of a session that begins again without a token, if it is still warm."""
+    """Return the home of a session that brings no token of this server, if it is warm."""
     seat = ledger.seat(session)
     if seat is None or not seat.is_warm or ledger.has_lost(session, seat.rank, seat.turn):
         return None
