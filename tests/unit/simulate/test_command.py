@@ -57,6 +57,19 @@ def test_calls_that_fit_no_rank_have_a_column_and_are_told(
     )
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_lengths_that_nobody_counted_are_told(
+    known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (session,) = GROWING.sessions
+    turns = tuple(replace(turn, guessed=() if known else ("input_tokens",)) for turn in session.turns)
+    path = tmp_path / "guessed.jsonl"
+    write(path, [replace(GROWING, sessions=(replace(session, turns=turns),))])
+    assert run(path) == 0
+    told = "tenuto simulate: 8 of 8 calls have no token counts"
+    assert capsys.readouterr().err.startswith(told) is not known
+
+
 def test_a_set_up_that_can_run_nothing_has_no_figures_and_fails(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

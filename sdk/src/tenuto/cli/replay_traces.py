@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from tenuto.replay import dense
 from tenuto.replay.text import most_blocks
-from tenuto.trace import Trace, read_all, scale
+from tenuto.trace import Trace, read_all, scale, uncounted_note
 
 
 def chosen_traces(given: argparse.Namespace) -> list[Trace]:
@@ -28,6 +29,8 @@ def chosen_traces(given: argparse.Namespace) -> list[Trace]:
     if len({trace.id for trace in traces}) < len(traces):
         raise ValueError("two traces have one id")
     _check(traces, given)
+    if note := uncounted_note(traces):
+        print(f"tenuto replay: {note}", file=sys.stderr)
     return traces
 
 

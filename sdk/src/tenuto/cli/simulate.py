@@ -16,7 +16,7 @@ from tenuto.cli.ending import ending_as_interrupt
 from tenuto.cli.simulate_table import refusals, table
 from tenuto.results import refuse_existing
 from tenuto.simulate import PLACEMENT_NAMES, RETENTION_NAMES, Outcome, Setup, simulate_all
-from tenuto.trace import Trace, read_all
+from tenuto.trace import Trace, read_all, uncounted_note
 from tenuto_vllm.embedded.latency import Latency
 
 _EPILOG = """\
@@ -90,6 +90,8 @@ def _traces(paths: Sequence[Path], limit: int | None) -> list[Trace]:
     traces = list(itertools.islice(read_all(paths), limit))
     if not traces:
         raise ValueError("no trace in what was given")
+    if note := uncounted_note(traces):
+        print(f"tenuto simulate: {note}", file=sys.stderr)
     return traces
 
 
