@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
+from collections import Counter
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -89,6 +91,43 @@ def test_every_route_obeys_the_token_over_new_connections(server, route, stream)
         assert answer.headers["X-Agent-Served"] == f"rank={wanted}, home={wanted}, why=home"
 
 
+def counted(root_url, name):
+    """Return one of our counters at /metrics by its label."""
+    text = httpx.get(f"{root_url}/metrics/", timeout=120, trust_env=False).text
+    found = Counter()
+    for label, value in re.findall(rf'^{name}\{{[^}}"]*"([^"]+)"\}} (\S+)$', text, re.MULTILINE):
+        found[label] += int(float(value))
+    return found
+
+
+def test_what_is_placed_and_ignored_is_counted_over_all_api_processes(server):
+    names = {
+        "placed": "tenuto_placed_requests_total",
+        "ranks": "tenuto_rank_requests_total",
+        "tokens": "tenuto_rank_uncached_tokens_total",
+        "ignored": "tenuto_ignored_markers_total",
+    }
+    before = {key: counted(server.root_url, name) for key, name in names.items()}
+    sent = Counter()
+    for n in range(12):
+        headers = {"X-Session-ID": f"counted-{n:08}", "X-Agent-Turn": "n=0, attempt=x"}
+        body = {"model": "tiny", "prompt": f"{n:02}" * 160, "max_tokens": 2}
+        # A new connection each time, so that each API process gets some.
+        answer = httpx.post(
+            f"{server.root_url}/v1/completions",
+            json=body,
+            headers=headers,
+            timeout=120,
+            trust_env=False,
+        )
+        sent[answer.headers["X-Engine-Rank"]] += 1
+    more = {key: counted(server.root_url, name) - before[key] for key, name in names.items()}
+    assert more["placed"] == {"first": 12}
+    assert more["ranks"] == sent
+    assert more["tokens"] == {rank: 320 * count for rank, count in sent.items()}
+    assert more["ignored"] == {"turn.attempt": 12}
+
+
 HOSTILE = {
     "a 9 kB session": [(b"X-Session-ID", b"s" * 9000)],
     "a session that is not UTF-8": [(b"X-Session-ID", b"\xff\xfe\xfa-session")],
@@ -120,15 +159,26 @@ def texts(answer):
     return [json.loads(line)["choices"][0]["delta"].get("content") for line in lines]
 
 
-@pytest.mark.parametrize("token", ["another-server.1", "{instance}.2", "{instance}.x", "x" * 200])
-def test_a_token_that_names_no_rank_of_this_server_is_ignored(http, token):
-    sid = {"X-Session-ID": SID}
-    first = http.post("/v1/chat/completions", json=CHAT, headers=sid)
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("another-server.1", "first"),
+        ("{instance}.2", "first"),
+        ("{instance}.x", "hash"),
+        ("x" * 200, "hash"),
+    ],
+)
+def test_a_token_that_names_no_rank_of_this_server_is_ignored(http, token, why):
+    first = http.post("/v1/chat/completions", json=CHAT, headers={"X-Session-ID": SID})
     instance = first.headers["X-Agent-Affinity"].rpartition(".")[0]
-    headers = sid | {"X-Agent-Turn": "n=3", "X-Agent-Affinity": token.format(instance=instance)}
+    headers = {
+        "X-Session-ID": f"session-{why}-{len(token):04}",
+        "X-Agent-Turn": "n=3",
+        "X-Agent-Affinity": token.format(instance=instance),
+    }
     answer = http.post("/v1/chat/completions", json=CHAT, headers=headers)
     assert answer.status_code == 200
-    assert answer.headers["X-Agent-Served"].endswith("why=hash")
+    assert answer.headers["X-Agent-Served"].endswith(f"why={why}")
 
 
 def test_an_id_with_a_line_break_is_two_headers_and_harms_nothing(server):

@@ -199,6 +199,20 @@ def test_sessions_with_a_token_that_names_no_home_here_begin_anew_evenly(token: 
     assert set(taken.values()) == {4}
 
 
+@pytest.mark.parametrize("before", [(60, 40), (75, 25)])
+def test_a_burst_of_first_turns_does_not_all_follow_an_old_imbalance(
+    before: tuple[int, int],
+) -> None:
+    ledger, load = Ledger(2, 1_000_000), [0.0, 0.0]
+    for rank, tokens in enumerate(before):
+        ledger.begun(f"#{rank}", rank, tokens * 1_000, 0.0)
+    for n in range(12):
+        said = Markers(f"session-{n:02}", turn=Turn(n=0))
+        load[placed(said, ledger=ledger, load=load).rank] += 1
+    assert load[1] >= load[0] >= 1
+    assert load[1] <= 10
+
+
 def test_an_auxiliary_call_goes_where_there_is_room_and_not_home() -> None:
     said = Markers("session-a", turn=Turn(n=3, kind="auxiliary"))
     found = placed(said, Placement(0, "home"), ledger=Ledger(2), load=[5.0, 0.0])

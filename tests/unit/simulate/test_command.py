@@ -62,7 +62,9 @@ def test_lengths_that_nobody_counted_are_told(
     known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (session,) = GROWING.sessions
-    turns = tuple(replace(turn, guessed=() if known else ("input_tokens",)) for turn in session.turns)
+    turns = tuple(
+        replace(turn, guessed=() if known else ("input_tokens",)) for turn in session.turns
+    )
     path = tmp_path / "guessed.jsonl"
     write(path, [replace(GROWING, sessions=(replace(session, turns=turns),))])
     assert run(path) == 0

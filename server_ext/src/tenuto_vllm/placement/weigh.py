@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from tenuto_vllm.placement.rendezvous import by_hash
 
-# What a rank has computed lately weighs most: prefill is what a misplaced session costs.
+# What a rank has computed lately weighs more than what it holds: prefill is what a misplaced
+# session costs. What it does now weighs as much, or a burst would follow an old imbalance.
 COMPUTED_WEIGHT = 5.0
+LOAD_WEIGHT = 5.0
 # Of the mean crowding; ranks this near the least are alike, and the hash chooses.
 NEAR = 0.02
 HYSTERESIS = 2.0
@@ -26,7 +28,7 @@ def crowding(
         computed: tokens computed there lately.
     """
     count = len(loads)
-    load = count / (sum(loads) + 1.0)
+    load = LOAD_WEIGHT * count / (sum(loads) + 1.0)
     context = count / (sum(live) + 1.0)
     prefill = COMPUTED_WEIGHT * count / (sum(computed) + 1.0)
     return [
