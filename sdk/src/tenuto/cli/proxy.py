@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import secrets
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
+from tenuto.cli.ending import ending_as_interrupt
 from tenuto.errors import ConfigError
 from tenuto.identity import ID_BYTES
 from tenuto.install_key import install_key
@@ -70,7 +68,7 @@ def _serve(options: argparse.Namespace) -> int:
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         server = uvicorn.Server(config)
-        with _terminable():
+        with ending_as_interrupt():
             where = f"http://{_authority(listener)}"
             print(
                 f"recording to {options.out}: calls to {where} go on to {app.upstream}", flush=True
@@ -111,23 +109,6 @@ def _listening(host: str, port: int) -> socket.socket:
 def _authority(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if listener.family == socket.AF_INET6 else f"{host}:{port}"
-
-
-@contextlib.contextmanager
-def _terminable() -> Generator[None]:
-    """Have SIGTERM end this as an interrupt does, with what is recorded written."""
-
-    def end(_number: int, _frame: Any) -> NoReturn:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

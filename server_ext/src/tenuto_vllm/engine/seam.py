@@ -132,10 +132,11 @@ def _wrapped(core: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         box = _current.get()
         if box is None:
             return original(*args, **kwargs)
-        _ask(core, box, args[0] if args else kwargs.get("request"))
+        request = args[0] if args else kwargs.get("request")
+        _ask(core, box, request)
         chosen = original(*args, **kwargs)
         _note(core, box, chosen)
-        _measure(box, args[0] if args else kwargs.get("request"))
+        _measure(box, request)
         return chosen
 
     setattr(get_core_engine_for_request, _MARK, True)
