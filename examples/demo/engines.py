@@ -75,6 +75,7 @@ def vllm_server(
     *,
     ranks: int = 2,
     api_processes: int = 1,
+    headless: bool = False,
     middleware: Sequence[str] = (),
     block_size: int = 32,
     max_model_len: int = 16384,
@@ -91,6 +92,8 @@ def vllm_server(
     Args:
         ranks: data-parallel ranks, each one engine process.
         api_processes: HTTP processes; more than one share the port.
+        headless: a node with engines only, for the server of another node; it is ready
+            when it has begun to start them, and `root_url` is empty.
         middleware: dotted names for vLLM's `--middleware`, the last outermost.
             The repository root is importable for them.
         block_size: KV block size in tokens, a multiple of 32.
@@ -120,7 +123,9 @@ def vllm_server(
     root_url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="tenuto-vllm-") as folder:
         model = str(make_tiny_model(Path(folder) / MODEL_NAME))
-        if api_processes == 1:
+        if headless:
+            entry = ["-c", _VLLM_CLI, "serve", model, "--headless"]
+        elif api_processes == 1:
             # This entry point always is one process; `vllm serve` defaults to one per rank.
             entry = ["-m", "vllm.entrypoints.openai.api_server", "--model", model]
         else:
@@ -139,7 +144,7 @@ def vllm_server(
             folder=Path(folder),
             log_path=log_path or Path(folder) / "server.log",
             ready_timeout_s=ready_timeout_s,
-            url_when_ready=lambda _log: root_url if _is_healthy(root_url) else None,
+            url_when_ready=_begun if headless else lambda _: _healthy(root_url),
         )
         with running(launch) as server:
             yield server
@@ -207,14 +212,19 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _is_healthy(root_url: str) -> bool:
+def _healthy(root_url: str) -> str | None:
     # A proxy of the environment must not be asked about this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{root_url}/health", timeout=2) as answer:
-            return bool(answer.status == 200)
+            return root_url if answer.status == 200 else None
     except OSError:
-        return False
+        return None
+
+
+def _begun(log: Path) -> str | None:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return "" if "in headless mode" in text else None
 
 
 def _announced_url(log: Path) -> str | None:

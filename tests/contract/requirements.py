@@ -13,6 +13,7 @@ HOSTS = "tests/server/test_middleware_hosts.py"
 PLACEMENT = "tests/unit/server_ext/test_placement.py"
 VIEW = "tests/unit/server_ext/test_vllm_view.py"
 VLLM = "tests/vllm/test_sessions_at_home.py"
+MODES_VLLM = "tests/vllm/test_modes.py"
 
 CARRIER = "tests/unit/sdk/test_carrier.py"
 PROCESSES = "tests/server/test_processes.py"
@@ -125,6 +126,17 @@ REQUIREMENTS: dict[str, list[tuple[str, str]]] = {
         (MOVES, "test_a_session_is_not_moved_while_its_home_holds_it"),
         (PLACEMENT, "test_a_warm_session_leaves_when_the_wait_costs_more_than_its_prompt"),
         (PLACEMENT, "test_a_session_moves_at_most_once_in_a_minute"),
+    ],
+    "place-closed": [
+        (PLACEMENT, "test_nothing_goes_to_a_closed_rank_whatever_the_request_says"),
+        (PLACEMENT, "test_a_session_whose_rank_closes_moves_once_and_does_not_go_back_by_itself"),
+    ],
+    "place-cold": [
+        (PLACEMENT, "test_a_token_is_cold_exactly_when_its_ranks_cache_was_lost_since"),
+        (
+            MODES_VLLM,
+            "test_after_the_caches_were_emptied_every_process_gives_tokens_of_a_later_epoch",
+        ),
     ],
     "place-first": [
         (PLACEMENT, "test_a_first_turn_goes_to_the_least_loaded_rank_of_those_that_hold_nothing"),

@@ -85,7 +85,7 @@ def http() -> Any:
 
 
 def status(http: httpx.Client) -> dict[str, Any]:
-    return http.get("/tenuto/status").json()
+    return http.get("/tenuto/state").json()
 
 
 @pytest.mark.parametrize(

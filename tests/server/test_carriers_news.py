@@ -46,7 +46,7 @@ def http(told: Told) -> Iterator[httpx.Client]:
 
 
 def status(http: httpx.Client) -> dict[str, Any]:
-    return http.get("/tenuto/status").json()
+    return http.get("/tenuto/state").json()
 
 
 def test_turns_and_ends_are_counted_and_handed_on(http: httpx.Client, told: Told) -> None:

@@ -62,7 +62,7 @@ def test_the_readmes_program_runs_as_it_stands_but_for_the_address_and_the_model
             env={"PATH": "", "TENUTO_KEY": "for the test"},
         )
         assert (done.returncode, done.stderr) == (0, "")
-        placed = httpx.get(f"{url}/tenuto/status").json()["placed"]
+        placed = httpx.get(f"{url}/tenuto/state").json()["placed"]
     assert placed == {"first": 2}
     assert len((tmp_path / "run.jsonl").read_text("utf-8").splitlines()) == 2
 

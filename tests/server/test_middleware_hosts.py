@@ -71,7 +71,7 @@ def http_scope(
         http_scope("/v1/embeddings"),
         http_scope("/v1/chat/completions", "OPTIONS"),
         http_scope("/v1/responses/resp_1", "GET"),
-        http_scope("/tenuto/status", "POST"),
+        http_scope("/tenuto/nowhere", "POST"),
     ],
     ids=lambda scope: f"{scope.get('method', scope['type'])} {scope['path']}",
 )
@@ -93,7 +93,7 @@ def test_lifespan_and_requests_pass_to_an_app_without_an_engine() -> None:
         answer = httpx.post(f"{url}/v1/chat/completions", headers={"X-Session-ID": SID})
         assert answer.status_code == 200
         assert "X-Agent-Served" not in answer.headers
-        assert httpx.get(f"{url}/tenuto/status").json()["ranks"] == 0
+        assert httpx.get(f"{url}/tenuto/state").json()["ranks"] == 0
     assert [scope["type"] for scope, _, _ in app.seen] == ["lifespan", "http"]
 
 

@@ -145,4 +145,37 @@ def test_what_waits_is_given_back_by_refusals_errors_and_clients_that_leave() ->
         headers = {"X-Session-ID": "session-gone", "X-Agent-Turn": "n=0"}
         with suppress(httpx.TimeoutException):
             http.post("/v1/completions", json=body, headers=headers, timeout=0.2)
-        assert eventually(lambda: http.get("/tenuto/status").json()["pending"] == [0, 0])
+        assert eventually(lambda: http.get("/tenuto/state").json()["pending"] == [0, 0])
+
+
+def streamed(http: httpx.Client, name: str, n: int, token: str | None = None) -> httpx.Response:
+    headers = {"X-Session-ID": name, "X-Agent-Turn": f"n={n}"}
+    if token is not None:
+        headers["X-Agent-Affinity"] = token
+    body = {"model": "tiny", "prompt": name * 100, "max_tokens": 400, "stream": True}
+    request = http.build_request("POST", "/v1/completions", json=body, headers=headers)
+    return http.send(request, stream=True)
+
+
+def test_turns_of_one_session_in_flight_at_once_share_one_home() -> None:
+    with engine(ranks=8, decode_tokens_per_s=100.0) as http:
+        first = [streamed(http, "session-fan-out", 0) for _ in range(4)]
+        (home,) = {answer.headers["X-Engine-Rank"] for answer in first}
+        token = first[0].headers["X-Agent-Affinity"]
+        later = [streamed(http, "session-fan-out", n, token) for n in (1, 1, 2)]
+        assert {answer.headers["X-Engine-Rank"] for answer in later} == {home}
+        for answer in (*first, *later):
+            answer.close()
+        assert eventually(lambda: sum(http.get("/tenuto/state").json()["in_flight"]) == 0)
+
+
+def test_a_session_whose_first_turn_was_given_up_has_no_home_yet() -> None:
+    with engine(ranks=2, prefill_tokens_per_s=200.0) as http:
+        body = {"model": "tiny", "prompt": "y" * 4_000, "max_tokens": 1, "stream": True}
+        headers = {"X-Session-ID": "session-gone", "X-Agent-Turn": "n=0"}
+        with suppress(httpx.TimeoutException):
+            http.post("/v1/completions", json=body, headers=headers, timeout=0.3)
+        assert eventually(lambda: sum(http.get("/tenuto/state").json()["in_flight"]) == 0)
+        again = streamed(http, "session-gone", 0)
+        assert again.headers["X-Agent-Served"].endswith("why=first")
+        again.close()

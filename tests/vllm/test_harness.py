@@ -208,7 +208,7 @@ def test_one_rank_is_rank_zero():
         assert rank_of(ask(client, RESPONSE, stream=True)) == 0
         marked = {"X-Session-ID": "0123456789abcdef", "X-Agent-Turn": "n=0"}
         assert ask(client, CHAT, marked).headers["x-agent-served"] == "rank=0, home=0, why=first"
-        assert client.get("/tenuto/status").json()["dropped"] == {}
+        assert client.get("/tenuto/state").json()["dropped"] == {}
         refused = ask(client, CHAT, max_tokens=-5)
         assert refused.status_code == 400
         assert "x-engine-rank" not in refused.headers

@@ -27,13 +27,29 @@ ROUTES = {
     "/v1/completions": {"model": "tiny", "prompt": "x" * 200, "max_tokens": 4},
     "/v1/responses": {"model": "tiny", "input": "x" * 200, "max_output_tokens": 4},
     "/v1/messages": CHAT,
+    "/v1/chat/completions/batch": {**CHAT, "messages": [CHAT["messages"]] * 2},
+    "/inference/v1/generate": {
+        "model": "tiny",
+        "token_ids": [7] * 200,
+        "sampling_params": {"max_tokens": 4},
+    },
 }
+CALLS = [
+    (route, stream)
+    for route in ROUTES
+    for stream in (False, True)
+    if (route, stream) != ("/v1/chat/completions/batch", True)
+]
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one API process", "two API processes"])
 def server(request):
     with vllm_server(
-        ranks=2, api_processes=request.param, middleware=MIDDLEWARE, block_size=BLOCK
+        ranks=2,
+        api_processes=request.param,
+        middleware=MIDDLEWARE,
+        block_size=BLOCK,
+        extra_args=("--enable-scale-out",),
     ) as running:
         yield SimpleNamespace(
             root_url=running.root_url, base_url=running.base_url, api_processes=request.param
@@ -71,8 +87,7 @@ def test_the_same_program_with_a_bare_client_loses_cache_it_had(server):
     assert len(turns_short_of_cache(rows, BLOCK)) > 10
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("route", "stream"), CALLS)
 def test_every_route_obeys_the_token_over_new_connections(server, route, stream):
     url, body = server.root_url + route, {**ROUTES[route], "stream": stream}
     headers = {"X-Session-ID": SID, "X-Agent-Turn": "n=0"}
@@ -220,7 +235,7 @@ def idle(server, http):
     in_flight = {}
     # A new connection goes to either process, so ask until each has answered.
     while len(in_flight) < server.api_processes:
-        status = httpx.get(f"{server.root_url}/tenuto/status", trust_env=False).json()
+        status = httpx.get(f"{server.root_url}/tenuto/state", trust_env=False).json()
         in_flight[status["process"]] = status["in_flight"]
     return (
         set(map(tuple, in_flight.values())) == {(0, 0)}
@@ -245,5 +260,5 @@ def test_first_turns_sent_at_once_use_both_ranks(server):
 
 
 def test_the_status_route_tells_the_ranks_of_the_running_engine(http):
-    status = http.get("/tenuto/status").json()
+    status = http.get("/tenuto/state").json()
     assert (status["protocol"], status["ranks"]) == (1, 2)

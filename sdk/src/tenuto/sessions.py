@@ -104,6 +104,7 @@ class SessionState:
         "_waiting",
         "child_ran",
         "credential",
+        "home_url",
         "next_turn",
     )
 
@@ -123,6 +124,8 @@ class SessionState:
         self._tails: tuple[tuple[int, str], ...] = ()
         # A number for the credential of the last request.
         self.credential: int | None = None
+        # The base URL that it lives at, for clients that spread sessions over several.
+        self.home_url: str | None = None
         self.child_ran = False
         self._is_begun = False
         self._ended = False

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import Counter
 
+from tenuto_vllm import logs
 from tenuto_vllm.carriers import Carrier, Said
 from tenuto_vllm.model import Why
 from tenuto_vllm.prometheus import metrics
 
-STATUS_PATH = "/tenuto/status"
-
-_log = logging.getLogger("tenuto_vllm")
+STATE_PATH = "/tenuto/state"
 
 _FAILED = {
     "placement": "the placement of a request could not be had, and vLLM's own choice stands",
@@ -32,7 +30,11 @@ class Counters:
         self.placed: Counter[Why] = Counter()
         self.carriers: Counter[Carrier] = Counter()
         self.news: Counter[str] = Counter(turns=0, ended=0)
+        self.shadow: Counter[str] = Counter(
+            requests=0, agree=0, uncached_tokens=0, stock_uncached_tokens=0
+        )
         self.dropped: Counter[str] = Counter()
+        self._drained: tuple[int, frozenset[int]] = (0, frozenset())
         self._metrics = metrics()
 
     def place(self, why: Why, rank: int) -> None:
@@ -43,6 +45,29 @@ class Counters:
     def compute(self, rank: int, tokens: int) -> None:
         """Count prompt tokens that a rank had to compute."""
         self._metrics.computed(rank, tokens)
+
+    def imagine(self, tokens: int, stock_tokens: int, *, agrees: bool) -> None:
+        """Count a request of a dry run.
+
+        Args:
+            tokens: prompt tokens that our rank would have had to compute.
+            stock_tokens: the same of vLLM's rank.
+            agrees: vLLM's rank was ours.
+        """
+        self.shadow["requests"] += 1
+        self.shadow["agree"] += agrees
+        self.shadow["uncached_tokens"] += tokens
+        self.shadow["stock_uncached_tokens"] += stock_tokens
+        self._metrics.imagined(tokens, agrees=agrees)
+
+    def stand(self, ranks: int, drained: frozenset[int]) -> None:
+        """Show which of the ranks are drained; free while nothing changes."""
+        if self._drained == (ranks, drained):
+            return
+        before = self._drained[0]
+        self._drained = (ranks, drained)
+        for rank in range(max(ranks, before)):
+            self._metrics.drained(rank, rank < ranks and rank in drained)
 
     def hear(self, said: Said) -> None:
         """Count which carrier gave a session, and what was left out."""
@@ -56,6 +81,5 @@ class Counters:
         self.dropped[kind] += 1
         self._metrics.ignored(kind)
         if self.dropped[kind] == 1:
-            # A handler or filter of the server's may raise, and no request may fail by it.
-            with contextlib.suppress(Exception):
-                _log.warning("%s; further ones are counted at %s", _said(kind), STATUS_PATH)
+            about = f"{_said(kind)}; further ones are counted at {STATE_PATH}"
+            logs.tell(logging.WARNING, "ignored", kind=kind, about=about)

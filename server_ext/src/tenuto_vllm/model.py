@@ -44,6 +44,10 @@ class EngineView(Protocol):
         """Return the tokens that each rank's cache holds; None where that is not known."""
         ...
 
+    def dead(self) -> frozenset[int]:
+        """Return the ranks that the engine knows to be unfit to serve."""
+        ...
+
     def loads(self) -> Sequence[float]:
         """Return the load of each rank in requests, length `ranks()`, rank order."""
         ...

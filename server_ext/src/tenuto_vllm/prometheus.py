@@ -1,14 +1,18 @@
-"""Our counters on vLLM's own `/metrics`, where prometheus_client is installed beside it.
+"""Our numbers on vLLM's own `/metrics`, where prometheus_client is installed beside it.
 
-| metric | label | counts |
+| metric | label | tells |
 |---|---|---|
 | `tenuto_placed_requests_total` | `why` | requests that were placed, by what decided |
 | `tenuto_rank_requests_total` | `rank` | the same by rank |
 | `tenuto_rank_uncached_tokens_total` | `rank` | prompt tokens that it had most likely to compute |
 | `tenuto_ignored_markers_total` | `kind` | malformed markers, and steps of ours that failed |
+| `tenuto_shadow_requests_total` | `agrees` | requests of `TENUTO_SHADOW`; `yes` where vLLM's rank was ours |
+| `tenuto_shadow_uncached_tokens_total` | | prompt tokens that our rank would have had to compute |
+| `tenuto_rank_drained` | `rank` | 1 while the rank is drained |
 
-With several API processes vLLM sums them up (prometheus_client's multi-process mode).
-"""
+With several API processes vLLM sums the counters up (prometheus_client's multi-process mode). Of
+the gauge the last value stands: all processes read what is drained in one place.
+"""  # noqa: E501 - a table row
 
 from __future__ import annotations
 
@@ -16,11 +20,19 @@ import importlib
 from functools import cache
 from typing import Any
 
+_LABELLED = (
+    ("placed_requests", "why", "Requests that were placed"),
+    ("rank_requests", "rank", "Placed requests of each rank"),
+    ("rank_uncached_tokens", "rank", "Prompt tokens that a rank had to compute"),
+    ("ignored_markers", "kind", "Malformed markers, and failed steps of tenuto's own"),
+    ("shadow_requests", "agrees", "Requests whose placement was imagined"),
+)
+
 
 class _Nothing:
     """Stands where prometheus_client is not installed."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         """Take what a counter takes."""
 
     def labels(self, *_: Any) -> _Nothing:
@@ -30,20 +42,26 @@ class _Nothing:
     def inc(self, _amount: float = 1) -> None:
         """Count nothing."""
 
+    def set(self, _value: float) -> None:
+        """Show nothing."""
+
 
 class Metrics:
-    """The counters of one process; each call takes about a microsecond."""
+    """The numbers of one process; each call takes about a microsecond."""
 
-    def __init__(self, counter: Any) -> None:
+    def __init__(self, counter: Any, gauge: Any) -> None:
         families = {
-            name: counter(f"tenuto_{name}", about, [label])
-            for name, label, about in (
-                ("placed_requests", "why", "Requests that were placed"),
-                ("rank_requests", "rank", "Placed requests of each rank"),
-                ("rank_uncached_tokens", "rank", "Prompt tokens that a rank had to compute"),
-                ("ignored_markers", "kind", "Malformed markers, and failed steps of tenuto's own"),
-            )
+            name: counter(f"tenuto_{name}", about, [label]) for name, label, about in _LABELLED
         }
+        self._imagined = counter(
+            "tenuto_shadow_uncached_tokens", "Prompt tokens that tenuto's rank would have computed"
+        )
+        self._drained = gauge(
+            "tenuto_rank_drained",
+            "1 while a rank is drained",
+            ["rank"],
+            multiprocess_mode="mostrecent",
+        )
 
         @cache
         def child(name: str, value: str | int) -> Any:
@@ -65,12 +83,21 @@ class Metrics:
         """Count a marker that was ignored."""
         self._child("ignored_markers", kind).inc()
 
+    def imagined(self, tokens: int, *, agrees: bool) -> None:
+        """Count a request of a dry run, and what our rank would have had to compute."""
+        self._child("shadow_requests", "yes" if agrees else "no").inc()
+        self._imagined.inc(tokens)
+
+    def drained(self, rank: int, is_drained: bool) -> None:
+        """Show whether a rank is drained."""
+        self._drained.labels(rank).set(int(is_drained))
+
 
 @cache
 def metrics() -> Metrics:
-    """Return this process's counters: a registry takes each name once."""
+    """Return this process's numbers: a registry takes each name once."""
     try:
         client: Any = importlib.import_module("prometheus_client")
-        return Metrics(client.Counter)
+        return Metrics(client.Counter, client.Gauge)
     except Exception:
-        return Metrics(_Nothing)
+        return Metrics(_Nothing, _Nothing)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto_vllm._wire import Markers, Turn, affinity_token
+from tenuto_vllm._wire import Markers, Turn, affinity_token, parse_affinity
 from tenuto_vllm.model import Placement
 from tenuto_vllm.placement import Ledger, Pending, by_hash, home_of, place
+from tenuto_vllm.placement.token import is_cold, token_of
 
 ids = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=8, max_size=40)
 ranks = st.integers(1, 64)
@@ -248,3 +249,96 @@ def test_sessions_that_begin_one_after_another_on_idle_ranks_take_one_rank_each(
         taken.append(placed(said, ledger=ledger).rank)
         served(ledger, said.session, taken[-1], 0, 1_000, float(i))
     assert sorted(taken) == list(range(8))
+
+
+@given(ids, st.integers(2, 64), st.data())
+def test_nothing_goes_to_a_closed_rank_whatever_the_request_says(
+    session: str, n: int, data: st.DataObject
+) -> None:
+    closed = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=n - 1))
+    ledger, pending = Ledger(n, 10_000), Pending()
+    for rank in range(n):
+        ledger.sent(f"other-session-{rank}", rank, 0, 0.0)
+        ledger.begun(f"other-session-{rank}", rank, data.draw(st.integers(1, 20_000)), 0.0)
+        pending.begin(rank, data.draw(st.integers(0, 100_000)))
+    said = Markers(
+        data.draw(st.sampled_from([session, "other-session-0"])),
+        parent="other-session-1",
+        turn=Turn(
+            n=data.draw(st.none() | st.integers(0, 2)),
+            kind=data.draw(st.sampled_from([None, "auxiliary"])),
+            fork=data.draw(st.sampled_from([None, "inherit"])),
+        ),
+        affinity=data.draw(
+            st.none()
+            | st.integers(0, n).map(lambda rank: f"here.{rank}")
+            | st.sampled_from(["there.0", "none of ours"])
+        ),
+    )
+    placement = place(
+        said,
+        home_of(said, "here", n),
+        ledger=ledger,
+        pending=pending,
+        loads=lambda: [0.0] * n,
+        now_s=1.0,
+        closed=closed,
+    )
+    assert placement.rank not in closed
+
+
+def test_a_session_whose_rank_closes_moves_once_and_does_not_go_back_by_itself() -> None:
+    ledger, pending = Ledger(3, 10_000), Pending()
+    ledger.sent("some-session", 0, 0, 0.0)
+    ledger.begun("some-session", 0, 500, 0.0)
+
+    def turn(n: int, rank: int, closed: set[int]) -> Placement:
+        said = Markers("some-session", turn=Turn(n=n), affinity=f"here.{rank}")
+        placement = place(
+            said,
+            home_of(said, "here", 3),
+            ledger=ledger,
+            pending=pending,
+            loads=lambda: [0.0] * 3,
+            now_s=float(n),
+            closed=closed,
+        )
+        ledger.sent("some-session", placement.rank, n, float(n))
+        ledger.begun("some-session", placement.rank, 500, float(n))
+        return placement
+
+    moved = turn(1, 0, {0})
+    assert (moved.why, moved.rank != 0) == ("moved", True)
+    assert turn(2, moved.rank, {0}) == Placement(moved.rank, "home")
+    assert turn(3, moved.rank, set()) == Placement(moved.rank, "home")
+
+
+def test_a_token_of_before_its_rank_lost_the_cache_keeps_nobody_on_a_crowded_rank() -> None:
+    ledger, pending = Ledger(2, 10_000), Pending()
+    ledger.sent("other-session", 0, 0, 0.0)
+    ledger.begun("other-session", 0, 5_000, 0.0)
+    said = Markers("some-session", turn=Turn(n=4), affinity="here.0")
+    named = home_of(said, "here", 2)
+
+    def chosen(*, cold: bool) -> Placement:
+        return place(
+            said,
+            named,
+            ledger=ledger,
+            pending=pending,
+            loads=lambda: [0.0, 0.0],
+            now_s=1.0,
+            is_cold=cold,
+        )
+
+    assert chosen(cold=False) == Placement(0, "home")
+    assert chosen(cold=True) == Placement(1, "moved")
+
+
+@given(instances, st.integers(0, 99), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_token_is_cold_exactly_when_its_ranks_cache_was_lost_since(
+    instance: str, rank: int, given_at: int, last: int
+) -> None:
+    token = token_of(instance, rank, given_at)
+    assert parse_affinity(token) == (instance, rank)
+    assert is_cold(token, last) is (given_at != last)

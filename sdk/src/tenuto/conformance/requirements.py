@@ -111,6 +111,8 @@ REQUIREMENTS: dict[str, Check | Elsewhere] = {
     "wire-no-target": Check(wire.no_target, _CALLS, needs_marks=False),
     "place-home": _PLACES,
     "place-moved": _PLACES,
+    "place-closed": _PLACES,
+    "place-cold": _PLACES,
     "place-first": _PLACES,
     "place-auxiliary": _PLACES,
     "place-hash": _PLACES,

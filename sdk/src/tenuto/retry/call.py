@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tenuto import process
+from tenuto.context import current_session
 from tenuto.retry import attempt, policy
-from tenuto.retry.failover import Routes
+from tenuto.retry.failover import Routes, order
 from tenuto.retry.given_up import GivenUp, call_key
+from tenuto.retry.homes import Homes
+from tenuto.session import Session
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -31,12 +34,14 @@ class Policy:
         deadline_s: the time a call may take with all its attempts; inf for no bound.
         wait: seconds before the next attempt, where the server does not say.
         routes: its base URLs.
+        homes: where sessions live among them; None where all prefer the first.
         clock: seconds, from any start, that only go forward.
     """
 
     deadline_s: float
     wait: Wait
     routes: Routes
+    homes: Homes | None = None
     given_up: GivenUp = field(default_factory=GivenUp)
     clock: Callable[[], float] = time.monotonic
 
@@ -59,13 +64,33 @@ class Call:
         self._attempts = 1 if self._is_repeat(now_s) else self._allowed
         self._rewind = attempt.rewinder(options)
         own = attempt.url_of(client)
-        routes = self._policy.routes
-        may_move = own in routes.urls and policy.is_anywhere(options.url)
-        self._urls = routes.order(now_s) if may_move else [own]
+        self._session: Session | None = None
+        # Where the session stays although another URL answers, since it was only busy.
+        self._home: str | None = None
+        self._urls = self._route(own, now_s)
         self._own = own
         self._at = 0
         self._not_before_s: dict[str, float] = {}
         self._wait_s = 0.0
+
+    def _route(self, own: str, now_s: float) -> list[str]:
+        """Return the base URLs of the call in the order of its attempts."""
+        routes, homes, url = self._policy.routes, self._policy.homes, self._options.url
+        if own not in routes.urls:
+            return [own]
+        is_anywhere, session = policy.is_anywhere(url), current_session()
+        if homes is None or session is None or policy.is_of_conversation(*self._bodies):
+            return routes.order(now_s) if is_anywhere else [own]
+        home, session_id = homes.of(session), session.session_id
+        if policy.is_kept_at_home(url, *self._bodies):
+            # Elsewhere it would find nothing, whether or not that server is up.
+            return order(routes.urls, {}, now_s, home=home, session=session_id)[:1]
+        if not is_anywhere:
+            return [own]
+        self._session = session
+        urls = routes.order(now_s, home=home, session=session_id)
+        self._home = home if urls[0] == home else None
+        return urls
 
     def _is_repeat(self, now_s: float) -> bool:
         given_up = self._policy.given_up
@@ -93,6 +118,9 @@ class Call:
     def answered(self) -> None:
         """Note that the attempt under way has brought an answer."""
         self._policy.routes.answered(self.url)
+        homes, session = self._policy.homes, self._session
+        if homes is not None and session is not None and self._home in (None, self.url):
+            homes.settle(session, self.url)
         if self._policy.given_up:
             key = call_key(self._options.url, *self._bodies)
             if key is not None:
@@ -111,6 +139,8 @@ class Call:
         now_s = self._policy.clock()
         if policy.is_down(error):
             self._policy.routes.failed(self.url, now_s)
+            if self.url == self._home:
+                self._home = None
         if not policy.is_retryable(error) or not self._can_be_repeated(error):
             return False
         asked_s = policy.server_wait_s(error, time.time())

@@ -20,7 +20,9 @@ from tenuto.openai import wrap
 from tenuto.retry.attempt import moved, url_of
 from tenuto.retry.call import Call, Policy, Wait
 from tenuto.retry.failover import Routes
+from tenuto.retry.homes import Homes
 from tenuto.retry.streams import start, start_async
+from tenuto.sessions import Origin, origin_of
 
 C = TypeVar("C", bound="SyncAPIClient | AsyncAPIClient")
 
@@ -35,6 +37,7 @@ def retrying(
     wait: Wait | None = None,
     base_urls: Sequence[str] = (),
     cooldown_s: float = 30.0,
+    spread_sessions: bool = False,
 ) -> C:
     """Return a copy of an openai client on which one layer tries failed calls again.
 
@@ -56,6 +59,8 @@ def retrying(
             client's own comes first unless it is among them. For Azure clients they are
             endpoints. Each is sent the client's API key.
         cooldown_s: seconds for which later calls avoid a base URL that failed.
+        spread_sessions: share the sessions out over the base URLs; each stays at the one that
+            has served it while that does not fail. Otherwise all prefer the first.
 
     Returns:
         The copy, of the client's own type.
@@ -70,10 +75,13 @@ def retrying(
             f"got {kind.__name__}"
         )
     _check(attempts, deadline_s, wait, cooldown_s)
+    urls = _all_urls(client, base_urls)
+    origins = _origins(client, urls)
     policy = Policy(
         deadline_s=math.inf if deadline_s is None else deadline_s,
         wait=wait or wait_random_exponential(multiplier=0.5, max=8),
-        routes=Routes(_all_urls(client, base_urls), cooldown_s),
+        routes=Routes(urls, cooldown_s),
+        homes=Homes(origins) if spread_sessions else None,
     )
     made: C = _copy_with(client, policy, attempts)
     return made
@@ -86,20 +94,19 @@ def _copy_with(client: Any, policy: Policy, attempts: int) -> Any:
         if name in client.__dict__:
             made.__dict__[name] = client.__dict__[name]
     made.__class__ = _retrying_class(made.__class__, policy)
-    _check_moves(made, policy.routes.urls)
     return made
 
 
-def _check_moves(client: Any, urls: Sequence[str]) -> None:
+def _origins(client: Any, urls: Sequence[str]) -> dict[str, Origin]:
     own = url_of(client)
+    origins: dict[str, Origin] = {}
     for url in urls:
-        if url != own:
-            try:
-                moved(client, own, url)
-            except Exception as error:
-                raise ConfigError(
-                    f"base_urls: this client cannot go to {url!r}: {error}"
-                ) from error
+        try:
+            there = client if url == own else moved(client, own, url)
+        except Exception as error:
+            raise ConfigError(f"base_urls: this client cannot go to {url!r}: {error}") from error
+        origins[url] = origin_of(there.base_url)
+    return origins
 
 
 def _check(attempts: Any, deadline_s: Any, wait: Any, cooldown_s: Any) -> None:

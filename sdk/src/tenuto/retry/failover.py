@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 
 
-def order(urls: Sequence[str], down_until_s: Mapping[str, float], now_s: float) -> list[str]:
+def order(
+    urls: Sequence[str],
+    down_until_s: Mapping[str, float],
+    now_s: float,
+    *,
+    home: str | None = None,
+    session: str = "",
+) -> list[str]:
     """Return the base URLs in the order in which a call tries them. Pure.
 
-    Those not known to be down come first, in the order they were given in, so that a URL
-    that has come back from its cool-down is the home again; then the others, the one that
-    has been down longest first.
+    Those not known to be down come first, then the others, the one that has been down
+    longest first. Among equals:
+
+    | call | order |
+    |---|---|
+    | in no session | as given: a URL that has come back from its cool-down is first again |
+    | of a session with a home | the home, then by rendezvous |
+    | of one without | by rendezvous: each session has an order of its own, and one more or \
+one less URL leaves the others in it |
 
     Args:
         urls: as they were given.
         down_until_s: for URLs that failed, the time at which they have cooled down.
         now_s: on the same clock.
+        home: where the session lives.
+        session: its id.
     """
-    return sorted(urls, key=lambda url: max(down_until_s.get(url, now_s), now_s))
+
+    def place(url: str) -> tuple[float, bool, int]:
+        weight = _weight(session, url) if session else 0
+        return max(down_until_s.get(url, now_s), now_s), url != home, -weight
+
+    return sorted(urls, key=place)
+
+
+def _weight(session: str, url: str) -> int:
+    digest = hashlib.blake2b(f"{session} {url}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 class Routes:
@@ -30,10 +56,10 @@ class Routes:
         self._lock = threading.RLock()
         self._down_until_s: dict[str, float] = {}
 
-    def order(self, now_s: float) -> list[str]:
+    def order(self, now_s: float, *, home: str | None = None, session: str = "") -> list[str]:
         """Return the base URLs in the order in which a call made now tries them."""
         with self._lock:
-            return order(self.urls, self._down_until_s, now_s)
+            return order(self.urls, self._down_until_s, now_s, home=home, session=session)
 
     def failed(self, url: str, now_s: float) -> None:
         """Avoid `url` until it has cooled down."""

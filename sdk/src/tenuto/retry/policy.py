@@ -99,9 +99,26 @@ def is_stateful(url: str, *bodies: Any) -> bool:
         url: the route, relative to the base URL.
         bodies: the JSON body and the caller's `extra_body`; None where there is none.
     """
-    if url.startswith(_STATE_ROUTES):
-        return True
-    return any(is_object(body) and any(map(body.get, _STATE_FIELDS)) for body in bodies)
+    return url.startswith(_STATE_ROUTES) or _has(bodies, *_STATE_FIELDS)
+
+
+def is_of_conversation(*bodies: Any) -> bool:
+    """Tell whether a call goes on with a conversation, which is no session's own."""
+    return _has(bodies, "conversation")
+
+
+def is_kept_at_home(url: str, *bodies: Any) -> bool:
+    """Tell whether a call concerns a response that the server of its session keeps.
+
+    Args:
+        url: the route, relative to the base URL.
+        bodies: as in `is_stateful`.
+    """
+    return url.startswith("/responses/") or _has(bodies, "previous_response_id")
+
+
+def _has(bodies: tuple[Any, ...], *names: str) -> bool:
+    return any(is_object(body) and any(map(body.get, names)) for body in bodies)
 
 
 def is_anywhere(url: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tenuto_vllm import _wire
 from tenuto_vllm.asgi.news_desk import NewsDesk
-from tenuto_vllm.asgi.placer import Placer, Visit
+from tenuto_vllm.asgi.placer import Placer
 from tenuto_vllm.asgi.types import Message, Scope, Send
+from tenuto_vllm.asgi.visit import Visit
 from tenuto_vllm.carriers import Said
 from tenuto_vllm.engine.seam import RankBox
 from tenuto_vllm.model import Why
@@ -33,7 +35,7 @@ class Call:
     """
 
     __slots__ = (
-        *("_box", "_desk", "_has_arrived", "_has_begun", "_is_good", "_is_over"),
+        *("_box", "_desk", "_has_arrived", "_has_begun", "_is_good", "_is_over", "_is_silent"),
         *("_last", "_placer", "_scope", "_send", "_trusted", "_visit"),
     )
 
@@ -56,6 +58,7 @@ class Call:
         self._visit: Visit | None = None
         self._last: str | None = None
         self._is_over = False
+        self._is_silent = placer.is_shadow
         self._is_good = False
         self._has_begun = False
         self._has_arrived = False
@@ -67,16 +70,30 @@ class Call:
             return
         visit = self._placer.visit(self._scope, said, self._trusted)
         if visit is None:
+            if said.markers is None and self._placer.reads_content:
+                self._box.choose = self._by_content
             return
         self._placer.begin(visit)
         self._visit = visit
-        self._box.wanted = visit.placement.rank
+        if not self._placer.is_shadow:
+            self._box.wanted = visit.placement.rank
         if said.markers is not None:
             turn = said.markers.turn
             if turn.drop:
                 self._desk.hand_on(News(ended=turn.drop))
             if turn.next == "end":
                 self._last = said.markers.session
+
+    def _by_content(self, tokens: Sequence[int]) -> int | None:
+        """Choose the rank of one of the call's prompts; the first stands for the call."""
+        visit = self._placer.content(self._scope, tokens)
+        if visit is None or self._is_over:
+            return None
+        if self._visit is None:
+            self._is_silent = True
+            self._placer.begin(visit)
+            self._visit = visit
+        return None if self._placer.is_shadow else visit.placement.rank
 
     def end(self) -> None:
         """Give the load back, and say so if the session has ended with this turn."""
@@ -98,7 +115,7 @@ class Call:
         if message["type"] == "http.response.start":
             self._is_good = message["status"] < _FAILURE
             visit = self._visit
-            if self._is_good and visit is not None and visit.session:
+            if self._is_good and visit is not None and visit.session and not self._is_silent:
                 headers = [*message.get("headers", ()), *self._headers(visit)]
                 return {**message, "headers": headers}
         elif self._is_good and not self._has_begun and message.get("body"):

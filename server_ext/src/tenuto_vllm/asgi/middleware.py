@@ -9,21 +9,26 @@ placement, never the request.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
 
-from tenuto_vllm.asgi.answers import answer_json
+from tenuto_vllm import logs
+from tenuto_vllm.asgi.admin import PATHS as ADMIN_PATHS
+from tenuto_vllm.asgi.admin import AdminDesk
 from tenuto_vllm.asgi.call import Call
+from tenuto_vllm.asgi.emptied import may_empty, watching
 from tenuto_vllm.asgi.news_desk import NewsDesk, OnNews
-from tenuto_vllm.asgi.placer import Placer, put_rank
+from tenuto_vllm.asgi.placer import Placer
+from tenuto_vllm.asgi.rank_header import put_rank
 from tenuto_vllm.asgi.read_ahead import ReadAhead
-from tenuto_vllm.asgi.routes import GENERATION_PATHS, RESET_PATH, path_of
+from tenuto_vllm.asgi.routes import GENERATION_PATHS, path_of
 from tenuto_vllm.asgi.types import App, Receive, Scope, Send
 from tenuto_vllm.carriers import Said, in_body, in_headers, is_json
-from tenuto_vllm.config import Settings
+from tenuto_vllm.config import ConfigError, Settings, shown
 from tenuto_vllm.engine import seam
-from tenuto_vllm.metrics import STATUS_PATH, Counters
+from tenuto_vllm.metrics import Counters
 from tenuto_vllm.news import PATHS as NEWS_PATHS
 
 
@@ -37,12 +42,13 @@ class TurnMiddleware:
     | a model call with a session in its headers | placed, and its answer says where |
     | any other model call in JSON | the same, if its body or baggage gives a session |
     | a model call with a trusted rank | sent there |
-    | `GET /tenuto/status` | this process's counters, as JSON |
     | `/tenuto/turns`, `/tenuto/sessions/end` | news: counted, and handed to `on_news` |
+    | `/tenuto/state`, `/tenuto/ranks/drain`, `/tenuto/ranks/restore` | for operators |
 
     Args:
         app: the application behind it.
-        settings: from the environment if None.
+        settings: from the environment if None. One that cannot be used ends the server as it
+            starts (the `startup.failed` of ASGI's lifespan), with a sentence.
         on_news: told what sessions say of their waits and ends, in the event loop.
     """
 
@@ -50,18 +56,35 @@ class TurnMiddleware:
         self, app: App, *, settings: Settings | None = None, on_news: OnNews | None = None
     ) -> None:
         self._app = app
-        self._counters = Counters()
-        self._placer = Placer(settings or Settings.from_env(os.environ), self._counters)
-        self._desk = NewsDesk(self._counters, self._placer.hear, on_news)
+        # Servers build their middleware where an exception is no end of theirs, and one that
+        # asks for no lifespan goes on with the defaults.
+        self._mistake = ""
+        try:
+            settings = settings or Settings.from_env(os.environ)
+        except ConfigError as error:
+            self._mistake = f"tenuto: {error}"
+            settings = Settings()
+            logs.tell(logging.ERROR, "unusable_settings", about=self._mistake)
+        logs.set_up(settings.log)
+        counters = Counters()
+        self._counters = counters
+        self._placer = Placer(settings, counters)
+        self._desk = NewsDesk(counters, self._placer.hear, on_news)
+        self._admin = AdminDesk(settings, self._placer, counters)
+        logs.tell(logging.INFO, "started", **shown(settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope; errors of the wrapped application pass through."""
         if scope["type"] != "http":
+            if scope["type"] == "lifespan" and self._mistake:
+                await receive()
+                await send({"type": "lifespan.startup.failed", "message": self._mistake})
+                return
             await self._app(scope, receive, send)
             return
         path = path_of(scope)
-        if path == STATUS_PATH and scope["method"] == "GET":
-            await answer_json(send, self._status(scope))
+        if path in ADMIN_PATHS:
+            await self._admin.answer(path, scope, receive, send)
         elif path in NEWS_PATHS:
             await self._desk.answer(path, scope, receive, send)
         else:
@@ -72,8 +95,8 @@ class TurnMiddleware:
                 if trusted is not None:
                     scope = {**scope}
                     put_rank(scope, trusted)
-                if scope["method"] == "POST" and path == RESET_PATH:
-                    send = self._placer.watching_a_reset(send)
+                if scope["method"] == "POST" and may_empty(path, scope):
+                    send = watching(path, send, self._placer.emptied)
                 with seam.own_box(scope):
                     await self._app(scope, receive, send)
 
@@ -107,18 +130,3 @@ class TurnMiddleware:
             self._counters.drop("placement")
             return Said(None)
         return said
-
-    def _status(self, scope: Scope) -> dict[str, Any]:
-        ranks = self._placer.ranks(scope)
-        return {
-            "protocol": 1,
-            "process": os.getpid(),
-            "ranks": ranks,
-            "in_flight": self._placer.in_flight.counts(ranks),
-            "pending": self._placer.pending.counts(ranks),
-            "sessions": len(self._placer.ledger),
-            "placed": dict(self._counters.placed),
-            "carriers": dict(self._counters.carriers),
-            "news": dict(self._counters.news),
-            "dropped": dict(self._counters.dropped),
-        }

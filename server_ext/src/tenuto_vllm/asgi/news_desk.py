@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 
-from tenuto_vllm.asgi.answers import answer_json, refuse
+from tenuto_vllm.asgi.answers import answer_json, read_body, refuse, refuse_method
 from tenuto_vllm.asgi.types import Receive, Scope, Send
 from tenuto_vllm.metrics import Counters
-from tenuto_vllm.news import MOST_BYTES, News, NewsError, read_news
+from tenuto_vllm.news import News, NewsError, read_news
 
 OnNews = Callable[[News], None]
 
@@ -43,21 +43,11 @@ class NewsDesk:
         | another method | 405 |
         """
         if scope["method"] != "POST":
-            allow = ((b"allow", b"POST"),)
-            await refuse(send, HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes POST.", allow)
+            await refuse_method(send, path, "POST")
             return
-        body = b""
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) > MOST_BYTES:
-                said = f"The body is longer than {MOST_BYTES} bytes; send it in parts."
-                await refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
-                return
+        body = await read_body(receive, send)
+        if body is None:
+            return
         dropped: list[str] = []
         try:
             news = read_news(path, body, dropped)

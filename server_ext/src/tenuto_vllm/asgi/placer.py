@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import re
+import logging
 import time
 from collections.abc import Sequence
-from http import HTTPStatus
-from typing import NamedTuple
 
-from tenuto_vllm import _wire
+from tenuto_vllm import _wire, logs
 from tenuto_vllm.asgi.in_flight import InFlight
-from tenuto_vllm.asgi.types import Message, Scope, Send
+from tenuto_vllm.asgi.rank_header import asked_tokens, put_rank, read_rank, take_rank
+from tenuto_vllm.asgi.ranks import Ranks
+from tenuto_vllm.asgi.shadow import Shadow
+from tenuto_vllm.asgi.types import Scope
+from tenuto_vllm.asgi.visit import Visit
 from tenuto_vllm.carriers import Said
 from tenuto_vllm.config import Settings
-from tenuto_vllm.engine import seam
-from tenuto_vllm.engine.view import VllmView
 from tenuto_vllm.metrics import Counters
 from tenuto_vllm.model import EngineView, Placement
 from tenuto_vllm.news import News
-from tenuto_vllm.placement import Ledger, Pending, by_hash, home_of, place
-
-_RANK = b"x-data-parallel-rank"
-_ASCII_RANK = re.compile(rb"[0-9]{1,5}")
-
-
-class Visit(NamedTuple):
-    """Where one request goes.
-
-    Attributes:
-        placement: its rank.
-        token: that it is answered with; None where it leaves no home.
-        session: whose turn it is; empty without a session.
-        turn: index of the turn.
-        begun_s: when it was placed.
-        held: tokens of its context that the rank most likely has.
-        expected: tokens that the rank has most likely to compute.
-    """
-
-    placement: Placement
-    token: str | None
-    session: str
-    turn: int | None
-    begun_s: float
-    held: int
-    expected: int
+from tenuto_vllm.placement import Content, Ledger, Pending, by_hash, home_of, open_ranks, place
+from tenuto_vllm.placement.place import begins
+from tenuto_vllm.placement.token import is_cold, token_of
+from tenuto_vllm.standing import Standing
 
 
 class Placer:
@@ -52,22 +30,48 @@ class Placer:
     def __init__(self, settings: Settings, counters: Counters) -> None:
         self.in_flight = InFlight()
         self.pending = Pending()
-        self.ledger = Ledger(1)
+        self._ranks = Ranks(settings, counters)
         self._settings = settings
         self._counters = counters
-        self._vllm: VllmView | None = None
-        self._instance = ""
         self._unkeyed = 0
+        self._content = Content() if settings.content else None
+        self._shadow = Shadow(counters) if settings.shadow else None
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was seen of the sessions."""
+        return self._ranks.ledger
+
+    @property
+    def standing(self) -> Standing:
+        """What was ordered of the ranks; of no engine until one was asked."""
+        return self._ranks.standing
+
+    @property
+    def instance(self) -> str:
+        """The engine's name; empty until one was asked."""
+        return self._ranks.instance
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether nothing is to be changed, only counted."""
+        return self._shadow is not None
+
+    @property
+    def reads_content(self) -> bool:
+        """Whether prompts of no session are told apart by their tokens."""
+        return self._content is not None
 
     def without_rank(self, scope: Scope) -> tuple[Scope, int | None]:
         """Take the rank from outside off a request; return it when it is to be trusted."""
-        given = [value for name, value in scope["headers"] if name == _RANK]
-        if not given:
+        if self._shadow is not None:
             return scope, None
-        kept = [header for header in scope["headers"] if header[0] != _RANK]
-        scope = {**scope, "headers": kept}
+        scope, given = take_rank(scope)
+        if not given or not self._settings.trust_rank:
+            return scope, None
         try:
-            return scope, self._trusted(given, scope)
+            view = self._ranks.view(scope)
+            return scope, None if view is None else read_rank(given, view.ranks())
         except Exception:
             self._counters.drop("placement")
             return scope, None
@@ -87,6 +91,27 @@ class Placer:
             visit = None
         if visit is None and trusted is not None:
             put_rank(scope, trusted)
+        return visit
+
+    def content(self, scope: Scope, tokens: Sequence[int]) -> Visit | None:
+        """Place a request by what its prompt begins with, where that is asked for.
+
+        Args:
+            scope: the request's own.
+            tokens: ids of the prompt's tokens, shape (tokens,).
+        """
+        try:
+            session = self._content.session(tokens) if self._content is not None else None
+            view = self._ranks.view(scope)
+            if session is None or view is None or self._ranks.follow(view) == 1:
+                return None
+            markers = _wire.Markers(session)
+            visit = self._about(self._hashed(session, view), markers, scope, time.monotonic())
+            self._counters.carriers["content"] += 1
+            self._counters.place(visit.placement.why, visit.placement.rank)
+        except Exception:
+            self._counters.drop("placement")
+            return None
         return visit
 
     def begin(self, visit: Visit) -> None:
@@ -110,31 +135,43 @@ class Placer:
         now_s = time.monotonic()
         if visit is None or visit.token is None:
             self._unkeyed += 1
-            self.ledger.begun(f"#{self._unkeyed}", rank, prompt_tokens, now_s)
-            self._counters.compute(rank, prompt_tokens)
+            passing = f"#{self._unkeyed}"
+            self._begun(passing, rank, prompt_tokens, chosen=rank, found=0, now_s=now_s)
             return
-        is_there = rank == visit.placement.rank
-        held = visit.held if is_there else self.ledger.held(visit.session, rank)
+        chosen = visit.placement.rank
+        held = visit.held if chosen == rank else self.ledger.held(visit.session, rank)
         found = min(held, prompt_tokens)
-        self.ledger.begun(visit.session, rank, prompt_tokens, now_s, found)
-        self._counters.compute(rank, prompt_tokens - found)
-        if is_there and self.in_flight.of(rank) == 1:
+        self._begun(visit.session, rank, prompt_tokens, chosen=chosen, found=found, now_s=now_s)
+        if chosen == rank and self.in_flight.of(rank) == 1:
             self.pending.took(prompt_tokens - found, now_s - visit.begun_s)
+
+    def _begun(
+        self, session: str, rank: int, tokens: int, *, chosen: int, found: int, now_s: float
+    ) -> None:
+        if self._shadow is None:
+            self.ledger.begun(session, rank, tokens, now_s, found)
+            self._counters.compute(rank, tokens - found)
+        else:
+            self._shadow.served(
+                session,
+                tokens,
+                now_s,
+                ours=(self.ledger, chosen),
+                stock=(self._ranks.stock, rank),
+            )
 
     def over(self, visit: Visit) -> None:
         """Take back what `begin` counted as running."""
         self.in_flight.end(visit.placement.rank)
+        if visit.token is not None:
+            self.ledger.over(visit.session)
 
-    def watching_a_reset(self, send: Send) -> Send:
-        """Return a `send` that takes all homes to be lost when the caches have been emptied."""
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
-                for rank in range(self.ledger.ranks):
-                    self.ledger.emptied(rank)
-            await send(message)
-
-        return sent
+    def emptied(self) -> None:
+        """Take all homes to be lost: the caches have been emptied."""
+        try:
+            self._ranks.emptied(range(self.ledger.ranks))
+        except Exception:
+            self._counters.drop("placement")
 
     def hear(self, news: News) -> None:
         """Forget sessions that have ended."""
@@ -144,39 +181,40 @@ class Placer:
     def ranks(self, scope: Scope) -> int:
         """Return how many ranks there are; 0 when there is no engine to ask."""
         try:
-            view = self._view(scope)
-            return view.ranks() if view is not None else 0
+            view = self._ranks.view(scope)
+            return self._ranks.follow(view) if view is not None else 0
         except Exception:
             return 0
 
-    def _trusted(self, given: list[bytes], scope: Scope) -> int | None:
-        """Return a rank that is allowed, single, in ASCII digits, and one the engine has."""
-        if not self._settings.trust_rank or len(given) != 1:
-            return None
-        view = self._view(scope)
-        if view is None or _ASCII_RANK.fullmatch(given[0]) is None:
-            return None
-        rank = int(given[0])
-        return rank if rank < view.ranks() else None
+    def loads(self, scope: Scope) -> Sequence[float]:
+        """Return the load of each rank as placement weighs it; nothing without an engine."""
+        try:
+            view = self._ranks.view(scope)
+            return self._loads(view) if view is not None else ()
+        except Exception:
+            return ()
 
     def _visit(
         self, scope: Scope, markers: _wire.Markers | None, echoes: bool, trusted: int | None
     ) -> Visit | None:
-        view = self._view(scope)
+        view = self._ranks.view(scope)
         if view is None:
             return None
-        now_s, ranks, instance = time.monotonic(), view.ranks(), view.instance()
-        self._follow(view, instance, ranks)
+        now_s, ranks = time.monotonic(), self._ranks.follow(view)
         if markers is None and trusted is None:
-            return None
+            trusted = self._around_closed(view)
+            if trusted is None:
+                return None
         if markers is None:
             visit = Visit(Placement(trusted or 0, "unkeyed"), None, "", None, now_s, 0, 0)
         else:
             placement = self._choose(markers, echoes, view, trusted, now_s)
-            visit = self._about(placement, markers, instance, scope, now_s)
-        self._counters.place(visit.placement.why, visit.placement.rank)
-        if ranks > 1:
-            put_rank(scope, visit.placement.rank)
+            visit = self._about(placement, markers, scope, now_s)
+        rank, why = visit.placement.rank, visit.placement.why
+        self._counters.place(why, rank)
+        logs.tell(logging.DEBUG, "placed", session=visit.session, rank=rank, why=why)
+        if ranks > 1 and self._shadow is None:
+            put_rank(scope, rank)
         return visit
 
     def _choose(
@@ -190,92 +228,66 @@ class Placer:
         ranks = self.ledger.ranks
         if trusted is not None:
             return Placement(trusted, "unkeyed")
-        named = home_of(markers, self._instance, ranks)
+        named = home_of(markers, self._ranks.instance, ranks)
         if named is None and not echoes:
             # A later turn could not find back to a first one that went by load.
-            return Placement(by_hash(markers.session, ranks), "hash")
+            return self._hashed(markers.session, view)
         if ranks == 1:
-            return named or Placement(0, "first" if markers.turn.n == 0 else "hash")
-        return place(
+            return named or Placement(0, "first" if begins(markers) else "hash")
+        if named is None and self._shadow is not None:
+            named = self._shadow.home(self.ledger, markers.session)
+        placement = place(
             markers,
             named,
             ledger=self.ledger,
             pending=self.pending,
-            loads=lambda: self._loads(view, ranks),
+            loads=lambda: self._loads(view),
             now_s=now_s,
+            closed=self._ranks.closed(view),
+            is_cold=named is not None
+            and markers.affinity is not None
+            and is_cold(markers.affinity, self.standing.epoch(named.rank)),
         )
+        if placement.why == "moved" and named is not None:
+            said = {"session": markers.session, "home": named.rank, "rank": placement.rank}
+            logs.tell(logging.INFO, "moved", **said)
+        return placement
+
+    def _around_closed(self, view: EngineView) -> int | None:
+        """Return the least busy open rank where some are closed, of which vLLM knows nothing."""
+        closed = self._ranks.closed(view)
+        if not closed or self._shadow is not None:
+            return None
+        loads = self._loads(view)
+        # Of equally busy ones each in turn.
+        first = self._unkeyed % len(loads)
+        among = open_ranks(len(loads), closed) or range(len(loads))
+        return min(among, key=lambda rank: (loads[rank], (rank - first) % len(loads)))
+
+    def _hashed(self, session: str, view: EngineView) -> Placement:
+        ranks = self.ledger.ranks
+        among = open_ranks(ranks, self._ranks.closed(view))
+        return Placement(by_hash(session, ranks, among), "hash")
 
     def _about(
-        self,
-        placement: Placement,
-        markers: _wire.Markers,
-        instance: str,
-        scope: Scope,
-        now_s: float,
+        self, placement: Placement, markers: _wire.Markers, scope: Scope, now_s: float
     ) -> Visit:
         rank, session, turn = placement.rank, markers.session, markers.turn
         whose = markers.parent if placement.why == "parent" and markers.parent else session
         held = self.ledger.held(whose, rank)
         seat = self.ledger.seat(whose)
-        known = _asked_tokens(scope) if seat is None else seat.tokens + (turn.append or 0)
+        known = asked_tokens(scope) if seat is None else seat.tokens + (turn.append or 0)
         token = None
         if placement.why != "auxiliary":
-            token = _wire.affinity_token(instance, rank)
+            token = token_of(self._ranks.instance, rank, self.standing.epoch(rank))
         return Visit(placement, token, session, turn.n, now_s, held, max(0, known - held))
 
-    def _follow(self, view: EngineView, instance: str, ranks: int) -> None:
-        """Begin anew for another engine, and follow the one there is as it grows."""
-        if instance != self._instance:
-            self._instance = instance
-            self.ledger = Ledger(ranks, _capacity(view), most_sessions=self._settings.sessions)
-        elif ranks != self.ledger.ranks:
-            self.ledger.resize(ranks)
-
-    def _loads(self, view: EngineView, ranks: int) -> Sequence[float]:
-        """Return the engine's load, no less than what this process has just sent.
-
-        A load that cannot be had, or not for each rank (as while an engine grows), is
-        none: it only prefers.
-        """
-        try:
-            known = view.loads()
-        except Exception:
-            self._counters.drop("load")
-            known = ()
-        if len(known) == ranks and not self.in_flight:
-            return known
+    def _loads(self, view: EngineView) -> Sequence[float]:
+        """Return the engine's load, no less than what this process has just sent."""
+        ranks = self.ledger.ranks
         sent = self.in_flight.counts(ranks)
+        # In a dry run the engine's load follows from vLLM's choices, not from ours.
+        known = () if self._shadow is not None else self._ranks.loads(view)
         if len(known) != ranks:
             return [float(own) for own in sent]
         return [max(load, own) for load, own in zip(known, sent, strict=True)]
-
-    def _view(self, scope: Scope) -> EngineView | None:
-        state = getattr(scope.get("app"), "state", None)
-        view: EngineView | None = getattr(state, "tenuto_view", None)
-        client = getattr(state, "engine_client", None)
-        if view is not None or client is None:
-            return view
-        if self._vllm is None or self._vllm.engine_client is not client:
-            self._vllm = VllmView(client)
-            seam.install(client)
-        return self._vllm
-
-
-def put_rank(scope: Scope, rank: int) -> None:
-    """Write a rank into a request's headers, the list of which is left as it is."""
-    scope["headers"] = [*scope["headers"], (_RANK, b"%d" % rank)]
-
-
-def _capacity(view: EngineView) -> int | None:
-    try:
-        return view.capacity()
-    except Exception:
-        return None
-
-
-def _asked_tokens(scope: Scope) -> int:
-    """Guess the length of a prompt of which nothing is known: four bytes are a token."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) // 4 if value.isdigit() else 0
-    return 0

@@ -17,8 +17,6 @@ GENERATION_PATHS = frozenset(
     }
 )
 
-RESET_PATH = "/reset_prefix_cache"
-
 
 def path_of(scope: Scope) -> str:
     """Return the path below the server's `--root-path`, as Starlette routes it."""

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tenuto_vllm._wire import Markers, Turn
 
-Carrier = Literal["headers", "alias", "body", "vllm_xargs", "baggage"]
+Carrier = Literal["headers", "alias", "body", "vllm_xargs", "baggage", "content"]
 
 
 class Said(NamedTuple):

@@ -70,20 +70,18 @@ class GenerationRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; return early if its client leaves."""
         request = Request(scope, receive)
+        box: seam.RankBox | None = scope.get(seam.SCOPE_KEY)
         try:
             ask = self._read(await request.body())
-            generation = self._engine.submit(
-                ask.prompt,
-                ask.output,
-                _named_rank(request),
-                asked(scope["headers"]),
-            )
+            rank = _named_rank(request)
+            if rank is None and box is not None and box.choose is not None:
+                rank = box.choose(ask.prompt)
+            generation = self._engine.submit(ask.prompt, ask.output, rank, asked(scope["headers"]))
         except ClientDisconnect:
             return
         except RequestError as error:
             await error_response(error)(scope, receive, send)
             return
-        box: seam.RankBox | None = scope.get(seam.SCOPE_KEY)
         if box is not None:
             box.served, box.prompt_tokens = generation.rank, generation.prompt_tokens
         sender = _Sender(scope, receive, send, generation.rank)

@@ -138,6 +138,10 @@ class Engine:
         """Return the tokens that a rank's cache holds."""
         return self._core.ranks[0].pool.total * self.settings.block_size
 
+    def dead(self) -> frozenset[int]:
+        """Return no rank: none fails here."""
+        return frozenset()
+
     def loads(self) -> Sequence[float]:
         """Return unfinished requests of each rank, rank order."""
         return [float(rank.load().inflight) for rank in self._core.ranks]

@@ -11,7 +11,7 @@ HTTP request it runs for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, MutableMapping
+from collections.abc import Callable, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ class RankBox:
     Attributes:
         wanted: rank to use, or None to leave the choice to vLLM. Ignored when
             out of range or when the request already carries a rank.
+        choose: where there is no `wanted`, asked for one with the ids of a prompt's tokens.
         served: rank that vLLM chose, None before. The first one when an HTTP
             request makes several engine requests (`n`, a list of prompts).
         spread: the request's engine requests went to more than one rank.
@@ -44,6 +45,7 @@ class RankBox:
     spread: bool = False
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     prompt_tokens: int = 0
+    choose: Callable[[Sequence[int]], int | None] | None = None
 
 
 _current: ContextVar[RankBox | None] = ContextVar("tenuto_rank_box", default=None)
@@ -146,14 +148,14 @@ def _wrapped(core: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 def _ask(core: Any, box: RankBox, request: Any) -> None:
     """Write the wanted rank into an engine request that has none."""
     try:
+        if request.data_parallel_rank is not None:
+            return
         wanted = box.wanted
+        if wanted is None and box.choose is not None:
+            wanted = box.choose(request.prompt_token_ids)
         # Checked against the engines of this moment: elastic scaling may have
         # taken ranks away since the wish was made, and vLLM indexes unchecked.
-        if (
-            wanted is not None
-            and request.data_parallel_rank is None
-            and 0 <= wanted < len(core.core_engines)
-        ):
+        if wanted is not None and 0 <= wanted < len(core.core_engines):
             request.data_parallel_rank = wanted
     except Exception:
         return

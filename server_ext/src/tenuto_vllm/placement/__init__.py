@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tenuto_vllm.placement.content import Content
 from tenuto_vllm.placement.ledger import Ledger
 from tenuto_vllm.placement.pending import Pending
-from tenuto_vllm.placement.place import home_of, place
+from tenuto_vllm.placement.place import home_of, open_ranks, place
 from tenuto_vllm.placement.rendezvous import by_hash
 
-__all__ = ["Ledger", "Pending", "by_hash", "home_of", "place"]
+__all__ = ["Content", "Ledger", "Pending", "by_hash", "home_of", "open_ranks", "place"]

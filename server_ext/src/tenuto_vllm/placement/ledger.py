@@ -7,8 +7,8 @@ no evidence: a home is taken to be lost only by the process that served the turn
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tenuto_vllm.placement.shelf import Shelf
@@ -28,6 +28,7 @@ class Seat:
         tokens: of its context: the last prompt.
         turn: index of the turn, None where it was not said.
         is_warm: the first token of a turn there is out.
+        running: turns that have been sent and are not over.
         moved_s: when it last changed its rank; None if it never did.
     """
 
@@ -35,6 +36,7 @@ class Seat:
     tokens: int = 0
     turn: int | None = None
     is_warm: bool = False
+    running: int = 0
     moved_s: float | None = None
 
 
@@ -71,6 +73,15 @@ class Ledger:
     def seat(self, session: str) -> Seat | None:
         """Return where a session was served last, if that is remembered."""
         return self._seats.get(session)
+
+    def seats(self) -> Iterator[tuple[str, Seat]]:
+        """Return the sessions that are remembered with their seats, the last seen first."""
+        return reversed(self._seats.items())
+
+    def homes(self) -> Sequence[int]:
+        """Return how many of the remembered sessions live on each rank, shape (ranks,)."""
+        counted = Counter(seat.rank for seat in self._seats.values())
+        return [counted[rank] for rank in range(self.ranks)]
 
     def held(self, session: str, rank: int) -> int:
         """Return how many tokens of a session's context a rank most likely has."""
@@ -120,7 +131,14 @@ class Ledger:
             self._live[rank] += seat.tokens
             seat.rank, seat.is_warm, seat.moved_s = rank, False, now_s
         seat.turn = turn
+        seat.running += 1
         self._seats.move_to_end(session)
+
+    def over(self, session: str) -> None:
+        """Note that a turn that was sent is over, however it ended."""
+        seat = self._seats.get(session)
+        if seat is not None and seat.running:
+            seat.running -= 1
 
     def begun(
         self, session: str, rank: int, tokens: int, now_s: float, found: int | None = None

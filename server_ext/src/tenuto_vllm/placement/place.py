@@ -5,14 +5,16 @@
 | is auxiliary | the least crowded; it leaves no home | `auxiliary` |
 | carries a token of this server with a rank it has | the token's | `home` |
 | the same, on the first turn of a child that inherits its parent's context | the token's | `parent` |
-| the same, but the rank has lost that context, or the wait there costs more than to compute it elsewhere | the least crowded, or the one with the least wait | `moved` |
+| the same, but the rank is closed or has lost that context, or the wait there costs more than to compute it elsewhere | the least crowded, or the one with the least wait | `moved` |
 | has no such token, but says `n=0` or brings one of another server: it will echo the next | the least crowded, or where the session is known to be warm | `first`, `home` |
 | neither | highest rendezvous weight | `hash` |
+
+Closed ranks are drained, or dead; nothing goes there, unless all are.
 """  # noqa: E501 - a table row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tenuto_vllm._wire import Markers, parse_affinity
 from tenuto_vllm.model import Placement
@@ -48,6 +50,8 @@ def place(
     pending: Pending,
     loads: Callable[[], Sequence[float]],
     now_s: float,
+    closed: Collection[int] = (),
+    is_cold: bool = False,
 ) -> Placement:
     """Choose the rank of a request.
 
@@ -58,54 +62,81 @@ def place(
         pending: what waits on the ranks.
         loads: gives the requests on each rank now; called only where load has a say.
         now_s: the time.
+        closed: ranks that take nothing more; not all of them.
+        is_cold: the rank that the token names has lost its cache since it gave it.
     """
     session, turn = markers.session, markers.turn
 
     def least(home: int | None = None) -> int:
         crowded = crowding(loads(), ledger.live(), ledger.computed())
-        return lightest(crowded, session, home)
+        return lightest(crowded, session, home, closed)
 
     if turn.kind == "auxiliary":
         return Placement(least(), "auxiliary")
-    if named is None and (turn.n == 0 or _is_stale(markers)):
-        named = _known(session, ledger)
+    if named is None and begins(markers):
+        named = _known(session, ledger, closed)
         if named is None:
             return Placement(least(), "first")
     if named is None:
-        return Placement(by_hash(session, ledger.ranks), "hash")
-    if named.why == "home" and ledger.has_lost(session, named.rank, turn.n):
+        return Placement(by_hash(session, ledger.ranks, open_ranks(ledger.ranks, closed)), "hash")
+    is_lost = is_cold or (named.why == "home" and ledger.has_lost(session, named.rank, turn.n))
+    if is_lost or named.rank in closed:
         rank = least(named.rank)
     else:
         whose = markers.parent or session if named.why == "parent" else session
-        rank = _stay_or_move(whose, named.rank, ledger, pending, now_s)
+        rank = _stay_or_move(whose, named.rank, ledger, pending, now_s=now_s, closed=closed)
     return named if rank == named.rank else Placement(rank, "moved")
 
 
-def _is_stale(markers: Markers) -> bool:
-    """Whether a token that names no home here is one all the same, as after a restart."""
+def open_ranks(ranks: int, closed: Collection[int]) -> list[int] | None:
+    """Return the ranks that are not closed; None for all."""
+    return [rank for rank in range(ranks) if rank not in closed] if closed else None
+
+
+def begins(markers: Markers) -> bool:
+    """Whether a session that names no home here will echo the one that it is given.
+
+    Its first turn will, and so will one that brings another server's token, as after a restart.
+    """
+    if markers.turn.n == 0:
+        return True
     return markers.affinity is not None and parse_affinity(markers.affinity) is not None
 
 
-def _known(session: str, ledger: Ledger) -> Placement | None:
-    """Return the home of a session that brings no token of this server, if it is warm."""
+def _known(session: str, ledger: Ledger, closed: Collection[int]) -> Placement | None:
+    """Return the home of a session that brings no token of this server, if it has one.
+
+    It has while a turn of it runs, so that turns sent at once share what the first computes, and
+    once one has become warm.
+    """
     seat = ledger.seat(session)
-    if seat is None or not seat.is_warm or ledger.has_lost(session, seat.rank, seat.turn):
+    if seat is None or not (seat.is_warm or seat.running) or seat.rank in closed:
+        return None
+    if ledger.has_lost(session, seat.rank, seat.turn):
         return None
     return Placement(seat.rank, "home")
 
 
-def _stay_or_move(whose: str, home: int, ledger: Ledger, pending: Pending, now_s: float) -> int:
+def _stay_or_move(
+    whose: str,
+    home: int,
+    ledger: Ledger,
+    pending: Pending,
+    *,
+    now_s: float,
+    closed: Collection[int],
+) -> int:
     """Return the rank of a call whose context is at home; `whose` context that is."""
     wait_s = pending.wait_s(home)
     seat = ledger.seat(whose)
     if wait_s <= _SHORT_WAIT_S or seat is None or seat.rank != home:
         return home
-    waits_s = [pending.wait_s(rank) for rank in range(ledger.ranks)]
-    least_s = min(waits_s)
+    waits_s = {rank: pending.wait_s(rank) for rank in range(ledger.ranks) if rank not in closed}
+    best = min(waits_s, key=waits_s.__getitem__)
     moves = pays_to_move(
         held_s=ledger.held(whose, home) / pending.tokens_per_s,
         wait_s=wait_s,
-        least_wait_s=least_s,
+        least_wait_s=waits_s[best],
         stayed_s=None if seat.moved_s is None else now_s - seat.moved_s,
     )
-    return waits_s.index(least_s) if moves else home
+    return best if moves else home

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from math import inf
 
 from tenuto_vllm.placement.rendezvous import by_hash
 
@@ -37,8 +38,18 @@ def crowding(
     ]
 
 
-def lightest(crowded: Sequence[float], session: str, home: int | None = None) -> int:
-    """Return the least crowded rank; of those near it `home`, else the first by hash."""
+def lightest(
+    crowded: Sequence[float],
+    session: str,
+    home: int | None = None,
+    closed: Collection[int] = (),
+) -> int:
+    """Return the least crowded rank; of those near it `home`, else the first by hash.
+
+    None of `closed` is chosen, which are not all.
+    """
+    if closed:
+        crowded = [inf if rank in closed else value for rank, value in enumerate(crowded)]
     least = min(crowded)
     most = least + NEAR * (1.0 + least)
     near = [rank for rank, value in enumerate(crowded) if value <= most]
