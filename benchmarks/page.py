@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tenuto_vllm.config import MOST_SESSIONS
+
 DOCS = Path(__file__).parents[1] / "docs"
 DATA = DOCS / "measurements"
 
@@ -24,12 +26,13 @@ _SESSIONS = """
 ## Recorded sessions on two ranks, real vLLM
 
 `make bench-vllm`: vLLM {vllm} (CPU build, a tiny random model, blocks of {block} tokens), two
-data-parallel ranks that each hold everything. Three recorded coding sessions with {subagents}
-subagents ([examples/traces](../examples/traces), lengths divided by 8) are replayed at once,
-{calls} calls without pauses, each on a new TCP connection: `tenuto replay --mode asap
---new-connections --repeat {repeat}`, stock vLLM and vLLM with the extension in turn. Figures are
-those of `tenuto compare` and `tenuto replay`, 95 % intervals in brackets, tokens a repeat's.
-Both sides get the same calls with the same headers. {machine}.
+data-parallel ranks that each hold everything. {sessions} recorded coding sessions, {subagents} of
+them subagents ([examples/traces](../examples/traces), lengths divided by 8), are replayed, six at a
+time, {calls} calls without pauses, each on a new TCP connection: `tenuto replay --mode asap
+--new-connections --live-sessions 6 --repeat {repeat}`; stock vLLM, vLLM behind a plain hash of the
+session id that sets its rank header, and vLLM with the extension, in turn. Figures are those of
+`tenuto compare` and `tenuto replay`, 95 % intervals in brackets, tokens a repeat's.
+All sides get the same calls with the same headers. {machine}.
 
 | API processes | | calls that lost cache | sessions on one rank | calls of each rank \
 | prompt tokens | computed | lost to placement | hit rate | of what caches without end hit \
@@ -40,7 +43,7 @@ _TIMES = """
 A call lost cache when more than a block that some rank had computed was not found where it was
 served. What no cache had is computed on both sides, and nothing can save it.
 {verdicts}
-Two servers share two cores, and time to first token is mostly Python and the other sessions'
+Three servers share two cores, and time to first token is mostly Python and the other sessions'
 work. So times are told with their intervals, and only what `tenuto compare` calls different is.
 """
 _OVERHEAD = """
@@ -71,12 +74,26 @@ _IDENTITY = """
 | resident memory after each quarter of the loop's calls, MB | {loop} |
 | before and after the threads' calls, MB | {threaded} |
 """
+_SERVING = """
+## What the extension costs a server
+
+`make bench-serving`: the middleware before an application that reads its request whole and answers
+at once, bare and ours interleaved in one process, {rounds:,} pairs. Python {python}. {machine}.
+
+| a request | bare µs | extra µs | bound µs |
+|---|--:|--:|--:|
+"""
+_MEMORY = """
+Where a request's headers name its session, no body is read, parsed or copied: the application is
+given the server's own `receive`. Without one, a body is searched for a carrier's name.
+
+Resident memory of a process before, and after each quarter of {sessions:,} sessions' first turns:
+{resident} MB. It remembers the last {kept:,} of them.
+"""
 _COSTS = (
     ("stamping_small_prompt", "a whole call, `OpenAI`, short prompt"),
     ("stamping_small_prompt_async", "a whole call, `AsyncOpenAI`, short prompt"),
     ("stamping_4_kb_prompt", "a whole call, `OpenAI`, ten messages of 4 kB together"),
-    ("middleware_home_2_ranks", "the middleware, a session going home"),
-    ("middleware_first_turn_64_ranks", "the middleware, a first turn on 64 ranks"),
 )
 _MARKING = (
     ("marking_4_kb_prompt", "4 kB in the first message", 30),
@@ -92,7 +109,12 @@ _PICKS = (
 )
 
 
-def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str, Any]) -> str:
+def page(
+    sessions: dict[str, Any],
+    overhead: dict[str, Any],
+    serving: dict[str, Any],
+    identity: dict[str, Any],
+) -> str:
     """Return the page; pure."""
     runs = sessions["runs"]
     first = runs[0]["replay"][0]
@@ -101,7 +123,8 @@ def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str,
         block=sessions["block_size"],
         repeat=sessions["repeat"],
         calls=runs[0]["compare"]["paired_turns"],
-        subagents=first["sessions"] // sessions["repeat"] - len(sessions["traces"]),
+        sessions=first["sessions"] // sessions["repeat"],
+        subagents=sessions["subagents"],
         machine=sessions["machine"],
     )
     text += "".join(f"| {' | '.join(row)} |\n" for row in session_rows(runs))
@@ -109,21 +132,19 @@ def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str,
     text += _OVERHEAD.format(**overhead)
     for key, what in _COSTS:
         cost = overhead[key]
-        bound = 60 if "middleware" in key else ""
-        text += f"| {what} | {cost['bare_us']} | {cost['extra_us']} | {bound} |\n"
+        text += f"| {what} | {cost['bare_us']} | {cost['extra_us']} | |\n"
     for key, what, most in _MARKING:
         cost = overhead[key]
         text += f"| marking by itself, {what} | | {cost['back_to_back_us']} | {most} |\n"
         text += f"| the same inside a call | | {cost['marking_us']} | |\n"
         text += f"| reading its answer | | {cost['reading_us']} | |\n"
-    for key, what in _PICKS:
-        text += f"| {what} | | {overhead['picking_at_64_ranks'][key]} | 20 |\n"
     text += _LONGER.format(
         bare=round(overhead["stamping_small_prompt"]["bare_us"]),
         bare_10=round(overhead["stamping_4_kb_prompt"]["bare_us"]),
         inside=round(overhead["marking_4_kb_prompt"]["marking_us"]),
         by_itself=round(overhead["marking_4_kb_prompt"]["back_to_back_us"]),
     )
+    text += _serving(serving)
     loop, threads = identity["one_loop"], identity["threads"]
     return text + _IDENTITY.format(
         **{key: identity[key] for key in ("calls", "machine", "wrong_keys", "wrong_turns")},
@@ -135,13 +156,36 @@ def page(sessions: dict[str, Any], overhead: dict[str, Any], identity: dict[str,
     )
 
 
+def _serving(serving: dict[str, Any]) -> str:
+    text = _SERVING.format(**serving)
+    costs = [("a session going home", serving["home_2_ranks"], 60)]
+    bodies = serving["home_by_body"].items()
+    costs += [(f"the same, body: {name}", cost, 60) for name, cost in bodies]
+    routes = serving["home_by_route"].items()
+    costs += [(f"the same, `{path}`", cost, 60) for path, cost in routes]
+    costs.append(("a first turn on 64 ranks", serving["first_turn_64_ranks"], 60))
+    bodies = serving["unmarked_by_body"].items()
+    costs += [(f"no session in the headers, body: {name}", cost, "") for name, cost in bodies]
+    text += "".join(f"| {a} | {b['bare_us']} | {b['extra_us']} | {c} |\n" for a, b, c in costs)
+    picks = serving["picking_at_64_ranks"]
+    text += "".join(f"| {what} | | {picks[key]} | 20 |\n" for key, what in _PICKS)
+    resident = " · ".join(str(round(kb / 1000)) for kb in serving["resident_kb"])
+    return text + _MEMORY.format(
+        sessions=serving["sessions"], resident=resident, kept=MOST_SESSIONS
+    )
+
+
 def session_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return the cells of the sessions table, a row for each side and number of processes."""
     rows: list[tuple[str, ...]] = []
     for run in runs:
-        sides = zip(("a", "b"), ("stock vLLM", "with tenuto"), run["replay"], strict=True)
-        for side, name, replayed in sides:
-            figures, tokens = run["compare"]["figures"], run["compare"]["tokens"]
+        stock, by_hash, ours = run["replay"]
+        for side, name, replayed, compared in (
+            ("a", "stock vLLM", stock, run["compare"]),
+            ("b", "by plain hash", by_hash, run["compare_hash"]),
+            ("b", "with tenuto", ours, run["compare"]),
+        ):
+            figures, tokens = compared["figures"], compared["tokens"]
             rows.append(
                 (
                     str(run["api_processes"]),
@@ -176,11 +220,13 @@ def main() -> None:
     (DOCS / "measurements.md").write_text(page(*stored()), encoding="utf-8")
 
 
-def stored() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def stored() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the committed JSON of the benchmarks."""
-    names = ("vllm_sessions.json", "overhead.json", "identity.json")
-    sessions, overhead, identity = (json.loads((DATA / name).read_text("utf-8")) for name in names)
-    return sessions, overhead, identity
+    names = ("vllm_sessions.json", "overhead.json", "serving.json", "identity.json")
+    sessions, overhead, serving, identity = (
+        json.loads((DATA / name).read_text("utf-8")) for name in names
+    )
+    return sessions, overhead, serving, identity
 
 
 if __name__ == "__main__":

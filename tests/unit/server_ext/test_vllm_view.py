@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto_vllm._wire import affinity_token, parse_affinity
 from tenuto_vllm.embedded.stock import RankLoad
 from tenuto_vllm.embedded.stock import place as stock_place
 from tenuto_vllm.engine.view import VllmView
@@ -95,14 +93,6 @@ def test_without_the_folder_processes_share_what_the_coordinator_gives_or_nothin
         for own in ("abc", "def")
     )
     assert (one == other) is shared
-
-
-def test_a_named_endpoint_stands_before_its_instance_in_a_token_that_is_read_back() -> None:
-    name = "A-z_9" * 8
-    instance, plain = VllmView(client(2), name).instance(), VllmView(client(2)).instance()
-    assert re.fullmatch("[0-9a-f]{16}", plain)
-    assert instance == f"{name}-{plain}"
-    assert parse_affinity(affinity_token(instance, 65535)) == (instance, 65535)
 
 
 def test_a_ranks_capacity_is_what_one_engine_says_of_itself_else_its_part_of_all_blocks() -> None:

@@ -21,7 +21,7 @@ class Ranks:
     """What is known of the ranks of one engine; it begins anew for another one.
 
     Attributes:
-        instance: the engine's name; empty until one was asked.
+        instance: the engine's name, behind that of its endpoint; empty until one was asked.
         ledger: what was seen of the sessions.
         stock: in a dry run, what vLLM's own choices have put on the ranks.
         standing: what was ordered of the ranks.
@@ -45,13 +45,15 @@ class Ranks:
         if view is not None or client is None:
             return view
         if self._vllm is None or self._vllm.engine_client is not client:
-            self._vllm = VllmView(client, self._settings.endpoint)
+            self._vllm = VllmView(client)
             seam.install(client)
         return self._vllm
 
     def follow(self, view: EngineView) -> int:
         """Take over what has changed of the engine; return how many ranks it has."""
         ranks, instance = view.ranks(), view.instance()
+        if self._settings.endpoint:
+            instance = f"{self._settings.endpoint}-{instance}"
         if instance != self.instance:
             self.instance = instance
             self.standing = Standing(instance, self._settings.state_dir)

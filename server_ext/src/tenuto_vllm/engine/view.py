@@ -19,12 +19,10 @@ class VllmView:
 
     Args:
         engine_client: the `AsyncLLM`.
-        endpoint: the name by which a router knows this server; stands before the instance.
     """
 
-    def __init__(self, engine_client: Any, endpoint: str = "") -> None:
+    def __init__(self, engine_client: Any) -> None:
         self.engine_client = engine_client
-        self._endpoint = endpoint
         self._instance = ""
 
     def ranks(self) -> int:
@@ -42,7 +40,7 @@ class VllmView:
         return max(1, min(engines, sized))
 
     def instance(self) -> str:
-        """Return 16 hex characters, `<endpoint>-<16 hex>` where the endpoint has a name.
+        """Return 16 hex characters.
 
         All API processes of an endpoint make it of the same, and a restart changes it:
 
@@ -54,8 +52,7 @@ class VllmView:
         """
         if not self._instance:
             source = "|".join(map(str, self._source()))
-            digest = hashlib.blake2b(source.encode(), digest_size=8).hexdigest()
-            self._instance = f"{self._endpoint}-{digest}" if self._endpoint else digest
+            self._instance = hashlib.blake2b(source.encode(), digest_size=8).hexdigest()
         return self._instance
 
     def _source(self) -> tuple[str | None, int, str]:
