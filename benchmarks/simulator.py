@@ -1,9 +1,10 @@
 """Simulate a corpus of traces: placement, retention, and what the simulator itself costs.
 
-    python -m benchmarks.simulator CORPUS
+    python -m benchmarks.simulator CORPUS [PART ...]
 
 Runs `tenuto simulate` as anybody would and writes docs/measurements/simulator.json;
-`python -m benchmarks.simulator_page` makes docs/simulations.md of it.
+`python -m benchmarks.simulator_page` makes docs/simulations.md of it. With parts, the others
+stay as they are in the file.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine
-from tenuto.replay import Reach
-from tenuto.trace import Session, Trace, read, write
+from benchmarks.simulator_corpora import inheriting, known_of, resampled
+from benchmarks.simulator_skew import skews
+from tenuto.trace import Trace, read, write
 
 FILE = Path(__file__).parents[1] / "docs/measurements/simulator.json"
 COMMON = ["--ranks", "8", "--live-sessions", "64", "--gap-cap", "300", "--service", "recorded"]
@@ -42,10 +42,16 @@ MANY = [
     *("--tokens-per-rank", "500000", "1000000", "2000000"),
     *("--placement", "session-sticky", "prefix-oracle", "tenuto"),
 ]
+MORE = [
+    *("--ranks", "64", "--live-sessions", "512", "--gap-cap", "300", "--service", "recorded"),
+    *("--block-size", "256", "--tokens-per-rank", "500000", "1000000", "2000000"),
+    *("--placement", "session-sticky", "tenuto"),
+]
 FORKS = [
     *("--tokens-per-rank", "500000", "1000000", "2000000"),
     *("--placement", "agent-hash", "session-sticky", "subagent-keyed", "prefix-oracle", "tenuto"),
 ]
+MORE_TIMES = 4
 FORKING_SHARE = 0.44
 RESAMPLED = 300
 SIZES = (10, 100, None)
@@ -55,55 +61,53 @@ def main(argv: list[str] | None = None) -> int:
     """Run everything; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
-    corpus = parser.parse_args(argv).corpus
-    traces = list(read(corpus))
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure; all by default")
+    given = parser.parse_args(argv)
+    traces = list(read(given.corpus))
     with tempfile.TemporaryDirectory() as folder:
-        forking = Path(folder, "forking.jsonl")
-        write(forking, resampled(traces))
-        forks = simulated(forking, [*COMMON, *FORKS])
-    data = {
-        "machine": machine(),
-        "corpus": corpus.name,
-        "sessions": len(traces),
-        "forking": sum(len(trace.sessions) > 1 for trace in traces),
-        "placement": simulated(corpus, [*COMMON, *PLACEMENT]),
-        "retention": simulated(corpus, [*COMMON, *RETENTION]),
-        "many_ranks": simulated(corpus, MANY),
-        "forks": forks,
-        "largest_session": largest(traces),
-        "cost": [cost(corpus, size) for size in SIZES],
-    }
+        parts = _parts(given.corpus, traces, Path(folder))
+        if unknown := set(given.parts) - set(parts):
+            parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+        data: dict[str, Any] = {}
+        if given.parts:
+            data = json.loads(FILE.read_text(encoding="utf-8"))
+        data |= {
+            "machine": machine(),
+            "corpus": given.corpus.name,
+            "sessions": len(traces),
+            "forking": sum(len(trace.sessions) > 1 for trace in traces),
+            "known": known_of(traces, 64),
+        }
+        for name in given.parts or parts:
+            started_s = time.monotonic()
+            data[name] = parts[name]()
+            print(f"{name}: {time.monotonic() - started_s:.0f} s", file=sys.stderr, flush=True)
     FILE.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def _parts(corpus: Path, traces: list[Trace], folder: Path) -> dict[str, Callable[[], Any]]:
+    """Return what can be measured, by its name in the file."""
+    more, forks, inherits = (folder / f"{name}.jsonl.gz" for name in ("more", "forks", "inherits"))
+    write(more, resampled(traces, MORE_TIMES * len(traces)))
+    forking = list(resampled(traces, RESAMPLED, FORKING_SHARE))
+    write(forks, forking)
+    write(inherits, map(inheriting, forking))
+    return {
+        "placement": lambda: simulated(corpus, [*COMMON, *PLACEMENT]),
+        "retention": lambda: simulated(corpus, [*COMMON, *RETENTION]),
+        "many_ranks": lambda: simulated(corpus, MANY),
+        "more_sessions": lambda: simulated(more, MORE),
+        "forks": lambda: simulated(forks, [*COMMON, *FORKS]),
+        "inherits": lambda: simulated(inherits, [*COMMON, *FORKS]),
+        "skews": skews,
+        "cost": lambda: [cost(corpus, size) for size in SIZES],
+    }
 
 
 def simulated(corpus: Path, options: list[str]) -> list[dict[str, Any]]:
     """Return the outcomes of a command."""
     return json.loads(_run(corpus, options)[0])
-
-
-def resampled(traces: Sequence[Trace]) -> Iterator[Trace]:
-    """Yield traces drawn with replacement, 44 % of them forking, as in AgentX traffic."""
-    draw = random.Random(0)
-    forking = [trace for trace in traces if len(trace.sessions) > 1]
-    others = [trace for trace in traces if len(trace.sessions) == 1]
-    for number in range(RESAMPLED):
-        trace = draw.choice(forking if draw.random() < FORKING_SHARE else others)
-        yield replace(trace, id=f"{trace.id}-{number}")
-
-
-def largest(traces: Sequence[Trace]) -> int:
-    """Return the tokens that one session of all computes at least, on whichever rank it is."""
-    return max(computed_at_least(trace, session) for trace in traces for session in trace.sessions)
-
-
-def computed_at_least(trace: Trace, session: Session) -> int:
-    """Return what a session computes with a cache without end of its own."""
-    reach = Reach()
-    return sum(
-        turn.input_tokens - reach.sent(0, turn.blocks, turn.input_tokens, trace.block_size, None)[0]
-        for turn in session.turns
-    )
 
 
 def cost(corpus: Path, size: int | None) -> dict[str, Any]:

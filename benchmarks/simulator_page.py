@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from benchmarks import simulator_skew as skew
 from benchmarks.page import DOCS
 from benchmarks.simulator import (
     COMMON,
     FILE,
     FORKING_SHARE,
     MANY,
+    MORE,
+    MORE_TIMES,
     PLACEMENT,
     RESAMPLED,
     RETENTION,
@@ -47,9 +50,10 @@ _PLACEMENT = """
 Stock vLLM's rule (`least-loaded`) computes {times_1} times what a sticky session does at 1M
 tokens a rank, and {times_2} times at 2M: memory does not help it. Hashing costs balance and,
 while memory is short, cache. `subagent-keyed` differs from `session-sticky` in the {forking}
-sessions that fork. `tenuto` is [the extension's rule](placement.md). It computes {less:.0%} less
-than a sticky session at 1M tokens a rank, and less than the oracle, which sees every cache and
-never looks ahead: a session whose cache is gone goes where least was computed lately.
+sessions that fork. `tenuto` is [the extension's rule](placement.md), with clients that say what a
+turn keeps of its context. It computes {less:.0%} less than a sticky session at 1M tokens a rank: a
+session whose cache is gone goes where least was computed lately. The oracle sees every cache and
+never looks ahead.
 
 ### Many ranks
 
@@ -60,16 +64,53 @@ All {sessions} sessions at once on 64 ranks:
 ```
 
 {many_table}
-No placement by session is even here: the busiest rank has at least the session that computes
-most, {largest:.1f} million tokens, and at 2M a rank that is {floor:.2f} times what a rank
-computes in the mean.
+Whole sessions cannot be dealt evenly here: they are six and a half a rank, and one computes
+{largest:,} tokens. With caches without end the busiest rank has {dealt_known:.2f} of the mean where
+somebody knows beforehand what each session will compute, and deals the longest first. Dealt at
+random, as many to each rank, it has {dealt_unknown[1]:.2f}, in nine of ten deals between
+{dealt_unknown[0]:.2f} and {dealt_unknown[2]:.2f}. What a session has computed says next to nothing
+of what it will (correlation {foreseen:.2f}). But a session need not stay whole:
+{behind_little:.0%} of all tokens are computed by turns that keep less than half of the prompt
+before, as after a compaction, where leaving costs little. A client that does not say so keeps its
+sessions whole.
 
+Eight sessions at a time for each rank, as on eight ranks: {more:,} drawn from the same with
+replacement, 512 at a time, in blocks of 256 tokens:
+
+```
+{more_command}
+```
+
+{more_table}
 ### Many forks
 
 {resampled} sessions drawn from the same with replacement, {forking_share:.0%} of them forking,
 eight ranks, 64 at a time:
 
 {forks_table}
+The same where each subagent begins with the whole prompt of the turn that spawned it
+(`fork=inherit`), so that a subagent elsewhere costs that prompt again:
+
+{inherits_table}
+### Skewed keys
+
+{ranks} ranks that compute {tokens_per_s:,} tokens a second, {others} sessions that wait for
+20 s after each of {turns} turns, and beside them:
+
+* one session that makes {heavy_share:.0%} of all calls, one after the other;
+* or a session that spawns {children} children at once, who inherit its context of 33,000 tokens and
+  add 10,000 of their own.
+
+Cells: million tokens computed · computed tokens of the busiest rank to the mean · calls of the rank
+with the fewest to the mean · most moves of one session within a minute · 90th percentile of the
+time to first token, of the others' turns after their first, and of the children's.
+
+{skew_table}
+A session by itself cannot fill a rank, however much it calls, so it stays; the others begin
+elsewhere. Of the children those stay with their parent that would wait there for less than twice
+what its context costs elsewhere. Many calls at once under one session's id move it at most once
+a minute (`tests/unit/server_ext/test_placement_skew.py`).
+
 ### Beside the whole corpus
 
 The open part has 415 of the 739 sessions of the corpus. A simulation of 710 of them (49,334
@@ -130,8 +171,6 @@ def page(data: dict[str, Any]) -> str:
         size: computed["least-loaded", size] / computed["session-sticky", size]
         for size in (500_000, 1_000_000, 2_000_000)
     }
-    many = {(one["placement"], one["tokens_per_rank"]): one for one in data["many_ranks"]}
-    mean = many["session-sticky", 2_000_000]["computed_tokens"] / 64
     return (
         _HEAD.format(
             sessions=data["sessions"],
@@ -150,8 +189,18 @@ def page(data: dict[str, Any]) -> str:
             sessions=data["sessions"],
             many=command(MANY),
             many_table=table(data["many_ranks"], "placement", _placed),
-            largest=data["largest_session"] / 1e6,
-            floor=data["largest_session"] / mean,
+            **data["known"],
+            more=MORE_TIMES * data["sessions"],
+            more_command=command(MORE),
+            more_table=table(data["more_sessions"], "placement", _placed),
+            inherits_table=table(data["inherits"], "placement", _placed),
+            ranks=skew.RANKS,
+            tokens_per_s=skew.TOKENS_PER_S,
+            others=skew.OTHERS,
+            turns=skew.TURNS,
+            children=skew.CHILDREN,
+            heavy_share=skew.HEAVY_SHARE,
+            skew_table=skew_table(data["skews"]),
             resampled=RESAMPLED,
             forking_share=FORKING_SHARE,
             forks_table=table(data["forks"], "placement", _placed),
@@ -194,6 +243,28 @@ def table(outcomes: list[dict[str, Any]], by: str, cell: Any) -> str:
         ]
         text += f"| `{name}` | {' | '.join(cells)} |\n"
     return text
+
+
+def skew_table(rows: list[dict[str, Any]]) -> str:
+    """Return a table with a row for each placement and a column for each load."""
+    loads = list(dict.fromkeys(row["load"] for row in rows))
+    text = f"| placement | one session | {skew.CHILDREN} children |\n|---|--:|--:|\n"
+    for name in dict.fromkeys(row["placement"] for row in rows):
+        cells = [
+            _skewed(row)
+            for load in loads
+            for row in rows
+            if (row["placement"], row["load"]) == (name, load)
+        ]
+        text += f"| `{name}` | {' | '.join(cells)} |\n"
+    return text
+
+
+def _skewed(row: dict[str, Any]) -> str:
+    return (
+        f"{row['computed_tokens'] / 1e6:.1f} · {row['imbalance']:.2f} · {row['least_share']:.2f} "
+        f"· {row['most_moves']} · {row['ttft_p90_s']:.2f} s"
+    )
 
 
 def _placed(one: dict[str, Any]) -> str:

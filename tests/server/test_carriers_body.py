@@ -55,7 +55,7 @@ class App:
         await send({"type": "http.response.body", "body": b"%d" % size})
 
     def in_flight(self) -> list[int]:
-        return list(self.middleware._placer.in_flight.counts(2))
+        return list(self.middleware._placer.traffic.in_flight.counts(2))
 
 
 def scope(*headers: tuple[bytes, bytes]) -> dict[str, Any]:

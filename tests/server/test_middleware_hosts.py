@@ -274,4 +274,4 @@ def test_an_error_of_the_application_passes_through_and_the_load_returns() -> No
 
     with pytest.raises(ValueError, match="of the application"):
         asyncio.run(middleware(http_scope(app=app), nothing, nothing))
-    assert list(middleware._placer.in_flight.counts(2)) == [0, 0]
+    assert list(middleware._placer.traffic.in_flight.counts(2)) == [0, 0]

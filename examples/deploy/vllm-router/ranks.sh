@@ -4,4 +4,5 @@
 #
 #   RANKS=2 sh ranks.sh --worker-urls http://10.0.0.1:8000 http://10.0.0.2:8000 --port 8080
 exec vllm-router --policy consistent_hash --health-check-interval-secs 5 \
+    --cb-timeout-duration-secs 10 \
     --intra-node-data-parallel-size "${RANKS:?ranks of each server}" "$@"

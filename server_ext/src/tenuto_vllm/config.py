@@ -162,9 +162,10 @@ def _shown(kind: Kind, value: Any) -> str | int | bool:
 
 
 def _file(path: str) -> dict[str, Any]:
+    text = _text(Path(path), f"{CONFIG} names")
     try:
-        told = tomllib.loads(_text(Path(path), f"{CONFIG} names"))
-    except tomllib.TOMLDecodeError as error:
+        told = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}, which {CONFIG} names, is no TOML: {error}.") from error
     for key in told:
         if key not in TABLE:
@@ -174,7 +175,7 @@ def _file(path: str) -> dict[str, Any]:
 
 def _text(path: Path, named: str) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8-sig").strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ConfigError(f"{path}, which {named}, cannot be read: {why}.") from error

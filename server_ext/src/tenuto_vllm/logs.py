@@ -14,7 +14,7 @@ import re
 LOG = logging.getLogger("tenuto_vllm")
 
 _IDS = frozenset({"session", "parent", "run", "token"})
-_WORD = re.compile(r"[^\s\"=]+")
+_WORD = re.compile(r"[!#-<>-~]+")
 _STANDARD_ERROR = 2
 
 

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import Any
+from typing import Any, get_args
+
+from tenuto_vllm.model import Why
 
 _LABELLED = (
     ("placed_requests", "why", "Requests that were placed"),
@@ -69,6 +71,9 @@ class Metrics:
             return families[name].labels(value)
 
         self._child: Any = child
+        # A share of what never happened is 0, not absent.
+        for why in get_args(Why):
+            child("placed_requests", why)
 
     def placed(self, why: str, rank: int) -> None:
         """Count a request that was placed."""
@@ -89,7 +94,9 @@ class Metrics:
         self._imagined.inc(tokens)
 
     def drained(self, rank: int, is_drained: bool) -> None:
-        """Show whether a rank is drained."""
+        """Show whether a rank is drained, and that it is there."""
+        self._child("rank_requests", rank)
+        self._child("rank_uncached_tokens", rank)
         self._drained.labels(rank).set(int(is_drained))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +134,50 @@ def test_a_rank_that_is_gone_takes_its_sessions_with_it_and_the_others_stay() ->
     ledger.resize(4)
     assert list(ledger.live()) == [10, 11, 0, 0]
     assert ledger.held("b", 1) == 11
+
+
+def test_a_host_that_has_been_up_for_years_is_counted_like_any_other() -> None:
+    for since_boot_s in (0.0, 90 * 86_400.0, 20 * 365 * 86_400.0):
+        ledger = Ledger(2)
+        ledger.sent("a", 1, 0, since_boot_s)
+        ledger.begun("a", 1, 500, since_boot_s)
+        assert ledger.computed()[1] > ledger.computed()[0] == 0
+        ledger.begun("b", 0, 400, since_boot_s + HALF_LIFE_S)
+        zero, one = ledger.computed()
+        assert zero / one == pytest.approx(400 * 2 / 500)
+
+
+def test_many_short_prompts_of_no_session_push_nobody_out_by_their_number() -> None:
+    ledger = Ledger(1, 1_000_000, most_sessions=50)
+    ledger.sent("a", 0, 0, 0.0)
+    ledger.begun("a", 0, 5_000, 0.0)
+    for n in range(5_000):
+        ledger.passed(0, 100, float(n))
+    assert ledger.held("a", 0) == 5_000
+    ledger.passed(0, 700_000, 5_000.0)
+    assert ledger.held("a", 0) < 5_000
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["sent", "ended", "resize"]),
+            st.sampled_from("abcdef"),
+            st.integers(0, 3),
+        ),
+        max_size=60,
+    )
+)
+def test_the_homes_on_each_rank_are_those_of_the_remembered_sessions(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    ledger = Ledger(4, most_sessions=4)
+    for what, session, number in steps:
+        if what == "sent":
+            ledger.sent(session, number % ledger.ranks, 0, 0.0)
+        elif what == "ended":
+            ledger.ended(session)
+        else:
+            ledger.resize(number + 1)
+        counted = Counter(seat.rank for _, seat in ledger.seats())
+        assert list(ledger.homes()) == [counted[rank] for rank in range(ledger.ranks)]

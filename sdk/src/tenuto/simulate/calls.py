@@ -50,6 +50,7 @@ def call_of(
         parent=_parent(trace, session),
         turn=ref.turn,
         inherits=session.fork == "inherit",
+        keep=_kept(session.turns[ref.turn - 1] if ref.turn else None, turn, trace.block_size),
         wait=wait,
         is_final=following is None,
         gap_s=_hint_s(gap_s, wait, ref, setup),
@@ -87,6 +88,14 @@ def _hint_s(gap_s: float | None, wait: Wait, ref: CallRef, setup: Setup) -> floa
     # Drawn by the turn's place, so that every set-up gets the same hints.
     drawn = random.Random(f"{setup.seed}:{ref.trace}:{ref.session}:{ref.turn}")
     return gap_s * drawn.lognormvariate(0.0, setup.hint_sigma)
+
+
+def _kept(before: Turn | None, turn: Turn, size: int) -> int | None:
+    """Return what a client says that a turn keeps, where it does not go on from the last."""
+    if before is None:
+        return None
+    kept = shared(before.blocks, turn.blocks)
+    return None if kept == before.block_count else kept * size
 
 
 def _keeps(turn: Turn, following: Turn | None, size: int, engine_size: int) -> int:

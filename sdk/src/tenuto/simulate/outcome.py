@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tenuto.results import Results
+from tenuto.results import Results, TurnResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Outcome:
         theoretical_hit: the share with caches without end, on whichever rank.
         imbalance: computed tokens of the rank with the most, to the mean of all.
         request_imbalance: the same of requests.
+        moves: calls that went elsewhere than their session's call before.
+        most_moves: of one session within a minute.
         lost_to_placement: tokens that another rank had and the one that served had not.
         lost_to_retention: tokens that the rank that served had had, and evicted.
         ttft_p50_s: median time to first token, virtual seconds.
@@ -51,6 +54,8 @@ class Outcome:
     theoretical_hit: float
     imbalance: float
     request_imbalance: float
+    moves: int
+    most_moves: int
     lost_to_placement: int
     lost_to_retention: int
     ttft_p50_s: float
@@ -75,6 +80,7 @@ def outcome_of(results: Results) -> Outcome:
         reachable_tokens += reachable
         lost_to_placement += reachable - on_rank
         lost_to_retention += max(0, on_rank - turn.cached_tokens)
+    moved = _moves(served)
     return Outcome(
         name=results.header.name,
         ranks=ranks,
@@ -90,12 +96,32 @@ def outcome_of(results: Results) -> Outcome:
         theoretical_hit=reachable_tokens / max(1, prompt_tokens),
         imbalance=_imbalance([computed[rank] for rank in range(ranks)]),
         request_imbalance=_imbalance([requests[rank] for rank in range(ranks)]),
+        moves=sum(map(len, moved.values())),
+        most_moves=max(map(_most_a_minute, moved.values()), default=0),
         lost_to_placement=lost_to_placement,
         lost_to_retention=lost_to_retention,
         ttft_p50_s=_percentile([turn.ttft_s for turn in served], 50),
         ttft_p90_s=_percentile([turn.ttft_s for turn in served], 90),
         wall_s=max((turn.end_s for turn in served), default=0.0)
         - min((turn.start_s for turn in served), default=0.0),
+    )
+
+
+def _moves(turns: Sequence[TurnResult]) -> dict[tuple[str, str], list[float]]:
+    """Return when each session was sent elsewhere than before."""
+    homes: dict[tuple[str, str], int | None] = {}
+    moved: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for turn in sorted(turns, key=lambda turn: turn.start_s):
+        session = turn.trace, turn.session
+        if homes.setdefault(session, turn.rank) != turn.rank:
+            homes[session] = turn.rank
+            moved[session].append(turn.start_s)
+    return moved
+
+
+def _most_a_minute(times_s: Sequence[float]) -> int:
+    return max(
+        bisect_left(times_s, since_s + 60.0) - first for first, since_s in enumerate(times_s)
     )
 
 

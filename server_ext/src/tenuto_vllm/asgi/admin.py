@@ -94,14 +94,16 @@ class AdminDesk:
             return
         standing = self._placer.standing
         before = standing.drained()
+        if self._settings.shadow:
+            said = "A dry run places nothing, so there is nothing to drain or restore."
+            await refuse(send, HTTPStatus.CONFLICT, said)
+            return
         if path == RESTORE_PATH:
             standing.restore(rank)
-        elif set(range(ranks)) <= before | {rank}:
+        elif not standing.drain(rank, ranks):
             said = f"Rank {rank} is the last one that takes requests; restore another one first."
             await refuse(send, HTTPStatus.CONFLICT, said)
             return
-        else:
-            standing.drain(rank)
         drained = standing.drained()
         self._counters.stand(ranks, drained)
         if (rank in drained) != (rank in before):
@@ -119,9 +121,12 @@ class AdminDesk:
             "instance": placer.instance,
             "ranks": ranks,
             "drained": sorted(placer.standing.drained()),
+            "shared": placer.standing.is_shared,
+            "unfit": sorted(placer.unfit(scope)),
+            "epochs": [placer.standing.epoch(rank) for rank in range(ranks)],
             "load": list(placer.loads(scope)),
-            "in_flight": list(placer.in_flight.counts(ranks)),
-            "pending": list(placer.pending.counts(ranks)),
+            "in_flight": list(placer.traffic.in_flight.counts(ranks)),
+            "pending": list(placer.traffic.pending.counts(ranks)),
             "homes": list(ledger.homes()) if ranks else [],
             "home_tokens": list(ledger.live()) if ranks else [],
             "sessions": len(ledger),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +20,7 @@ from tenuto_vllm.news import News
 _AFFINITY = _wire.AFFINITY.lower().encode()
 _SERVED = _wire.SERVED.lower().encode()
 _FAILURE = 400
+_LONG_WAIT_S = 0.5
 
 
 class Call:
@@ -35,8 +37,9 @@ class Call:
     """
 
     __slots__ = (
-        *("_box", "_desk", "_has_arrived", "_has_begun", "_is_good", "_is_over", "_is_silent"),
-        *("_last", "_placer", "_scope", "_send", "_trusted", "_visit"),
+        *("_box", "_by_tokens", "_desk", "_due", "_expected", "_has_arrived", "_has_begun"),
+        *("_is_good", "_is_over", "_is_silent", "_last", "_placer", "_scope", "_send"),
+        *("_trusted", "_visit"),
     )
 
     def __init__(
@@ -56,6 +59,9 @@ class Call:
         self._box = box
         self._send = send
         self._visit: Visit | None = None
+        self._expected = 0
+        self._due: asyncio.TimerHandle | None = None
+        self._by_tokens: tuple[Sequence[int], int | None] | None = None
         self._last: str | None = None
         self._is_over = False
         self._is_silent = placer.is_shadow
@@ -73,8 +79,7 @@ class Call:
             if said.markers is None and self._placer.reads_content:
                 self._box.choose = self._by_content
             return
-        self._placer.begin(visit)
-        self._visit = visit
+        self._begin(visit)
         if not self._placer.is_shadow:
             self._box.wanted = visit.placement.rank
         if said.markers is not None:
@@ -84,24 +89,46 @@ class Call:
             if turn.next == "end":
                 self._last = said.markers.session
 
-    def _by_content(self, tokens: Sequence[int]) -> int | None:
+    def _begin(self, visit: Visit) -> None:
+        traffic = self._placer.traffic
+        traffic.begin(visit)
+        self._visit, self._expected = visit, visit.expected
+        self._box.measured = self._measured
+        # An answer that is not streamed tells of no first token; its prompt is computed by then.
+        wait_s = traffic.pending.wait_s(visit.placement.rank)
+        if wait_s > _LONG_WAIT_S:
+            with contextlib.suppress(RuntimeError):
+                loop = asyncio.get_running_loop()
+                self._due = loop.call_later(2.0 * wait_s, self._arrived)
+
+    def _measured(self, tokens: int) -> None:
+        if self._visit is not None and not self._has_arrived:
+            traffic = self._placer.traffic
+            self._expected = traffic.measured(self._visit, self._expected, tokens)
+
+    def _by_content(self, tokens: Sequence[int] | None) -> int | None:
         """Choose the rank of one of the call's prompts; the first stands for the call."""
-        visit = self._placer.content(self._scope, tokens)
-        if visit is None or self._is_over:
+        if tokens is None or self._is_over:
             return None
-        if self._visit is None:
+        # Of `n` answers to one prompt each asks.
+        if self._by_tokens is not None and self._by_tokens[0] == tokens:
+            return self._by_tokens[1]
+        visit = self._placer.content(self._scope, tokens)
+        if visit is not None and self._visit is None:
             self._is_silent = True
-            self._placer.begin(visit)
-            self._visit = visit
-        return None if self._placer.is_shadow else visit.placement.rank
+            self._placer.told_by_content(visit)
+            self._begin(visit)
+        is_wish = visit is not None and not self._placer.is_shadow
+        self._by_tokens = tokens, visit.placement.rank if visit is not None and is_wish else None
+        return self._by_tokens[1]
 
     def end(self) -> None:
         """Give the load back, and say so if the session has ended with this turn."""
         self._is_over = True
         if self._visit is not None:
             self._arrived()
-            self._placer.over(self._visit)
-        if self._last is not None:
+            self._placer.traffic.over(self._visit)
+        if self._last is not None and self._is_good:
             self._desk.hand_on(News(ended=(self._last,)))
 
     async def send(self, message: Message) -> None:
@@ -119,19 +146,28 @@ class Call:
                 headers = [*message.get("headers", ()), *self._headers(visit)]
                 return {**message, "headers": headers}
         elif self._is_good and not self._has_begun and message.get("body"):
-            self._has_begun = True
-            self._arrived()
-            visit, box = self._visit, self._box
-            rank = box.served if box.served is not None else visit and visit.placement.rank
-            if rank is not None and box.prompt_tokens:
-                self._placer.served(visit, rank, box.prompt_tokens)
+            self._note_first(is_stream=bool(message.get("more_body")))
         return message
+
+    def _note_first(self, *, is_stream: bool) -> None:
+        visit, box = self._visit, self._box
+        # Events before the engine was chosen, as of a response, are of no token.
+        if not box.prompt_tokens:
+            return
+        self._has_begun = True
+        self._arrived()
+        rank = box.served if box.served is not None else visit and visit.placement.rank
+        if rank is not None:
+            traffic = self._placer.traffic
+            traffic.served(visit, rank, box.prompt_tokens, is_stream=is_stream)
 
     def _arrived(self) -> None:
         """Take the prompt off what waits for its first token, once."""
         if self._visit is not None and not self._has_arrived:
             self._has_arrived = True
-            self._placer.pending.end(self._visit.placement.rank, self._visit.expected)
+            if self._due is not None:
+                self._due.cancel()
+            self._placer.traffic.pending.end(self._visit.placement.rank, self._expected)
 
     def _headers(self, visit: Visit) -> list[tuple[bytes, bytes]]:
         # A stream starts before the engine is chosen; then the choice stands for it.

@@ -2,7 +2,7 @@
 
     vllm serve MODEL --data-parallel-size 2 --middleware tenuto_vllm.TurnMiddleware
 
-It keeps no session: the home of a session is in the token that the client echoes, so
+It needs no memory of a session: its home is in the token that the client echoes, so
 that any number of API processes place alike. Whatever goes wrong in here costs the
 placement, never the request.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tenuto_vllm import logs
@@ -33,12 +34,12 @@ from tenuto_vllm.news import PATHS as NEWS_PATHS
 
 
 class TurnMiddleware:
-    """Pure ASGI; holds this process's counters and nothing of any request.
+    """Pure ASGI; holds this process's counters and a bounded ledger of what it has seen.
 
     | request | what happens |
     |---|---|
     | lifespan, websocket | passed on untouched |
-    | any HTTP request | its rank header is stripped, all else is passed on untouched |
+    | any HTTP request | its rank header is stripped (not in a dry run), all else untouched |
     | a model call with a session in its headers | placed, and its answer says where |
     | any other model call in JSON | the same, if its body or baggage gives a session |
     | a model call with a trusted rank | sent there |
@@ -96,7 +97,7 @@ class TurnMiddleware:
                     scope = {**scope}
                     put_rank(scope, trusted)
                 if scope["method"] == "POST" and may_empty(path, scope):
-                    send = watching(path, send, self._placer.emptied)
+                    send = watching(path, send, partial(self._placer.emptied, scope))
                 with seam.own_box(scope):
                     await self._app(scope, receive, send)
 

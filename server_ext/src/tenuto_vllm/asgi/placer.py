@@ -7,35 +7,38 @@ import time
 from collections.abc import Sequence
 
 from tenuto_vllm import _wire, logs
-from tenuto_vllm.asgi.in_flight import InFlight
-from tenuto_vllm.asgi.rank_header import asked_tokens, put_rank, read_rank, take_rank
+from tenuto_vllm.asgi.rank_header import put_rank, read_rank, take_rank
 from tenuto_vllm.asgi.ranks import Ranks
 from tenuto_vllm.asgi.shadow import Shadow
+from tenuto_vllm.asgi.traffic import Traffic
 from tenuto_vllm.asgi.types import Scope
-from tenuto_vllm.asgi.visit import Visit
+from tenuto_vllm.asgi.visit import Visit, asked_tokens, passing
 from tenuto_vllm.carriers import Said
 from tenuto_vllm.config import Settings
 from tenuto_vllm.metrics import Counters
 from tenuto_vllm.model import EngineView, Placement
 from tenuto_vllm.news import News
-from tenuto_vllm.placement import Content, Ledger, Pending, by_hash, home_of, open_ranks, place
+from tenuto_vllm.placement import Content, Ledger, by_hash, home_of, open_ranks, place
 from tenuto_vllm.placement.place import begins
 from tenuto_vllm.placement.token import is_cold, token_of
 from tenuto_vllm.standing import Standing
 
 
 class Placer:
-    """Holds this process's load, and a bounded ledger of what it has seen."""
+    """Chooses ranks; what this process has seen of them is bounded.
+
+    Attributes:
+        traffic: the requests on their way.
+    """
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
-        self.in_flight = InFlight()
-        self.pending = Pending()
         self._ranks = Ranks(settings, counters)
         self._settings = settings
         self._counters = counters
-        self._unkeyed = 0
+        self._around = 0
         self._content = Content() if settings.content else None
         self._shadow = Shadow(counters) if settings.shadow else None
+        self.traffic = Traffic(self._ranks, counters, self._shadow)
 
     @property
     def ledger(self) -> Ledger:
@@ -101,77 +104,32 @@ class Placer:
             tokens: ids of the prompt's tokens, shape (tokens,).
         """
         try:
-            session = self._content.session(tokens) if self._content is not None else None
             view = self._ranks.view(scope)
-            if session is None or view is None or self._ranks.follow(view) == 1:
+            if self._content is None or view is None or self._ranks.follow(view) == 1:
                 return None
-            markers = _wire.Markers(session)
-            visit = self._about(self._hashed(session, view), markers, scope, time.monotonic())
-            self._counters.carriers["content"] += 1
-            self._counters.place(visit.placement.why, visit.placement.rank)
+            session, now_s = self._content.session(tokens), time.monotonic()
+            if session is not None:
+                placement = self._hashed(session, view)
+                return self._about(placement, _wire.Markers(session), scope, now_s)
+            rank = self._around_closed(view)
+            return None if rank is None else passing(rank, now_s)
         except Exception:
             self._counters.drop("placement")
             return None
-        return visit
 
-    def begin(self, visit: Visit) -> None:
-        """Count a request that is on its way."""
-        rank = visit.placement.rank
-        self.in_flight.begin(rank)
-        self.pending.begin(rank, visit.expected)
-        if visit.token is not None and self.ledger.ranks > 1:
-            self.ledger.sent(visit.session, rank, visit.turn, visit.begun_s)
+    def told_by_content(self, visit: Visit) -> None:
+        """Count a request that its prompt has placed."""
+        if visit.session:
+            self._counters.carriers["content"] += 1
+        self._counters.place(visit.placement.why, visit.placement.rank)
 
-    def served(self, visit: Visit | None, rank: int, prompt_tokens: int) -> None:
-        """Learn from the first token of an answer.
-
-        Args:
-            visit: of the request; None for one that vLLM placed.
-            rank: that served it.
-            prompt_tokens: length of its prompt.
-        """
-        if self.ledger.ranks == 1:
-            return
-        now_s = time.monotonic()
-        if visit is None or visit.token is None:
-            self._unkeyed += 1
-            passing = f"#{self._unkeyed}"
-            self._begun(passing, rank, prompt_tokens, chosen=rank, found=0, now_s=now_s)
-            return
-        chosen = visit.placement.rank
-        held = visit.held if chosen == rank else self.ledger.held(visit.session, rank)
-        found = min(held, prompt_tokens)
-        self._begun(visit.session, rank, prompt_tokens, chosen=chosen, found=found, now_s=now_s)
-        if chosen == rank and self.in_flight.of(rank) == 1:
-            self.pending.took(prompt_tokens - found, now_s - visit.begun_s)
-
-    def _begun(
-        self, session: str, rank: int, tokens: int, *, chosen: int, found: int, now_s: float
-    ) -> None:
-        if self._shadow is None:
-            self.ledger.begun(session, rank, tokens, now_s, found)
-            self._counters.compute(rank, tokens - found)
-        else:
-            self._shadow.served(
-                session,
-                tokens,
-                now_s,
-                ours=(self.ledger, chosen),
-                stock=(self._ranks.stock, rank),
-            )
-
-    def over(self, visit: Visit) -> None:
-        """Take back what `begin` counted as running."""
-        self.in_flight.end(visit.placement.rank)
-        if visit.token is not None:
-            self.ledger.over(visit.session)
-
-    def emptied(self) -> None:
+    def emptied(self, scope: Scope) -> None:
         """Take all homes to be lost: the caches have been emptied."""
-        try:
-            self._ranks.emptied(range(self.ledger.ranks))
-        except Exception:
-            self._counters.drop("placement")
+        if ranks := self.ranks(scope):
+            try:
+                self._ranks.emptied(range(ranks))
+            except Exception:
+                self._counters.drop("placement")
 
     def hear(self, news: News) -> None:
         """Forget sessions that have ended."""
@@ -185,6 +143,11 @@ class Placer:
             return self._ranks.follow(view) if view is not None else 0
         except Exception:
             return 0
+
+    def unfit(self, scope: Scope) -> frozenset[int]:
+        """Return the ranks that the engine knows to be unfit."""
+        view = self._ranks.view(scope)
+        return frozenset() if view is None else self._ranks.unfit(view)
 
     def loads(self, scope: Scope) -> Sequence[float]:
         """Return the load of each rank as placement weighs it; nothing without an engine."""
@@ -202,11 +165,12 @@ class Placer:
             return None
         now_s, ranks = time.monotonic(), self._ranks.follow(view)
         if markers is None and trusted is None:
-            trusted = self._around_closed(view)
+            # What is told by content is not known before the prompt is cut into tokens.
+            trusted = self._around_closed(view) if self._content is None else None
             if trusted is None:
                 return None
         if markers is None:
-            visit = Visit(Placement(trusted or 0, "unkeyed"), None, "", None, now_s, 0, 0)
+            visit = passing(trusted or 0, now_s)
         else:
             placement = self._choose(markers, echoes, view, trusted, now_s)
             visit = self._about(placement, markers, scope, now_s)
@@ -228,29 +192,32 @@ class Placer:
         ranks = self.ledger.ranks
         if trusted is not None:
             return Placement(trusted, "unkeyed")
-        named = home_of(markers, self._ranks.instance, ranks)
-        if named is None and not echoes:
+        named = token_home = home_of(markers, self._ranks.instance, ranks)
+        is_auxiliary = markers.turn.kind == "auxiliary"
+        if named is None and not echoes and not is_auxiliary:
             # A later turn could not find back to a first one that went by load.
             return self._hashed(markers.session, view)
+        if ranks == 1 and is_auxiliary:
+            return Placement(0, "auxiliary")
         if ranks == 1:
             return named or Placement(0, "first" if begins(markers) else "hash")
         if named is None and self._shadow is not None:
-            named = self._shadow.home(self.ledger, markers.session)
+            seat = self.ledger.seat(markers.session)
+            named = None if seat is None else Placement(seat.rank, "home")
         placement = place(
             markers,
             named,
             ledger=self.ledger,
-            pending=self.pending,
+            pending=self.traffic.pending,
             loads=lambda: self._loads(view),
             now_s=now_s,
             closed=self._ranks.closed(view),
-            is_cold=named is not None
+            is_cold=token_home is not None
             and markers.affinity is not None
-            and is_cold(markers.affinity, self.standing.epoch(named.rank)),
+            and is_cold(markers.affinity, self.standing.epoch(token_home.rank)),
         )
-        if placement.why == "moved" and named is not None:
-            said = {"session": markers.session, "home": named.rank, "rank": placement.rank}
-            logs.tell(logging.INFO, "moved", **said)
+        if placement.why == "moved" and named is not None and self._shadow is None:
+            logs.tell(logging.INFO, "moved", home=named.rank, rank=placement.rank)
         return placement
 
     def _around_closed(self, view: EngineView) -> int | None:
@@ -260,7 +227,8 @@ class Placer:
             return None
         loads = self._loads(view)
         # Of equally busy ones each in turn.
-        first = self._unkeyed % len(loads)
+        self._around += 1
+        first = self._around % len(loads)
         among = open_ranks(len(loads), closed) or range(len(loads))
         return min(among, key=lambda rank: (loads[rank], (rank - first) % len(loads)))
 
@@ -273,10 +241,14 @@ class Placer:
         self, placement: Placement, markers: _wire.Markers, scope: Scope, now_s: float
     ) -> Visit:
         rank, session, turn = placement.rank, markers.session, markers.turn
-        whose = markers.parent if placement.why == "parent" and markers.parent else session
-        held = self.ledger.held(whose, rank)
+        is_heir = turn.n == 0 and turn.fork == "inherit" and markers.parent is not None
+        whose = markers.parent if is_heir and markers.parent else session
+        held = self.ledger.held(whose, rank, turn.keep)
         seat = self.ledger.seat(whose)
-        known = asked_tokens(scope) if seat is None else seat.tokens + (turn.append or 0)
+        known = asked_tokens(scope)
+        if seat is not None:
+            kept = seat.tokens if turn.keep is None else min(turn.keep, seat.tokens)
+            known = kept + (turn.append or 0)
         token = None
         if placement.why != "auxiliary":
             token = token_of(self._ranks.instance, rank, self.standing.epoch(rank))
@@ -285,7 +257,7 @@ class Placer:
     def _loads(self, view: EngineView) -> Sequence[float]:
         """Return the engine's load, no less than what this process has just sent."""
         ranks = self.ledger.ranks
-        sent = self.in_flight.counts(ranks)
+        sent = self.traffic.in_flight.counts(ranks)
         # In a dry run the engine's load follows from vLLM's choices, not from ours.
         known = () if self._shadow is not None else self._ranks.loads(view)
         if len(known) != ranks:

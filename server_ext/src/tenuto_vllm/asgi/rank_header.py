@@ -1,4 +1,4 @@
-"""vLLM's own header for the rank of a request, and the length that another one tells."""
+"""vLLM's own header for the rank of a request."""
 
 from __future__ import annotations
 
@@ -31,11 +31,3 @@ def read_rank(given: Sequence[bytes], ranks: int) -> int | None:
         return None
     rank = int(given[0])
     return rank if rank < ranks else None
-
-
-def asked_tokens(scope: Scope) -> int:
-    """Guess the length of a prompt of which nothing is known: four bytes are a token."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) // 4 if value.isdigit() else 0
-    return 0

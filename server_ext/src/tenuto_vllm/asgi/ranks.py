@@ -16,6 +16,11 @@ from tenuto_vllm.model import EngineView
 from tenuto_vllm.placement import Ledger
 from tenuto_vllm.standing import Standing
 
+_NOT_SHARED = (
+    "no folder for what the API processes share could be had, so each knows what it has heard; "
+    "TENUTO_STATE_DIR names another place for it"
+)
+
 
 class Ranks:
     """What is known of the ranks of one engine; it begins anew for another one.
@@ -35,7 +40,8 @@ class Ranks:
         self._settings = settings
         self._counters = counters
         self._vllm: VllmView | None = None
-        self._dead: frozenset[int] = frozenset()
+        # Unfit ranks, with the epochs of their caches as they became so.
+        self._unfit: dict[int, int] = {}
 
     def view(self, scope: Scope) -> EngineView | None:
         """Return the engine of a request's application, if it has one."""
@@ -57,11 +63,12 @@ class Ranks:
         if instance != self.instance:
             self.instance = instance
             self.standing = Standing(instance, self._settings.state_dir)
+            if not self.standing.is_shared:
+                logs.tell(logging.WARNING, "not_shared", about=_NOT_SHARED)
             self.ledger, self.stock = self._ledger(view, ranks), self._ledger(view, ranks)
         elif ranks != self.ledger.ranks:
             logs.tell(logging.INFO, "ranks", before=self.ledger.ranks, ranks=ranks)
-            # One that comes back later is another engine.
-            self.standing.lost(range(ranks, self.ledger.ranks))
+            self.standing.removed(range(ranks, self.ledger.ranks))
             self.ledger.resize(ranks)
             self.stock.resize(ranks)
         self._forget(self.standing.look(time.monotonic()))
@@ -69,13 +76,23 @@ class Ranks:
         return ranks
 
     def closed(self, view: EngineView) -> Collection[int]:
-        """Return the ranks that take nothing more; none where that is all of them."""
-        dead = self._unfit(view)
-        if back := self._dead - dead:
-            self.emptied(back)
-        self._dead = dead
-        closed = self.standing.drained() | dead
-        return closed if len(closed) < self.ledger.ranks else frozenset()
+        """Return the ranks that take nothing more; of all ranks those that are unfit, or none."""
+        unfit = self.unfit(view)
+        if self._unfit.keys() != unfit:
+            back = [rank for rank in self._unfit if rank not in unfit]
+            self.standing.lost(back, self._unfit)
+            self._forget(back)
+            epochs = {rank: self.standing.epoch(rank) for rank in unfit}
+            self._unfit = epochs | {rank: self._unfit[rank] for rank in unfit & self._unfit.keys()}
+        drained = self.standing.drained()
+        if not drained and not unfit:
+            return frozenset()
+        ranks = self.ledger.ranks
+        for closed in (drained | unfit, unfit):
+            here = {rank for rank in closed if rank < ranks}
+            if len(here) < ranks:
+                return here
+        return frozenset()
 
     def emptied(self, ranks: Iterable[int]) -> None:
         """Take the homes on these ranks to be lost, in every process of the server."""
@@ -95,11 +112,12 @@ class Ranks:
             self._counters.drop("load")
             return ()
 
-    def _unfit(self, view: EngineView) -> frozenset[int]:
+    def unfit(self, view: EngineView) -> frozenset[int]:
+        """Return the ranks that the engine knows to be unfit; none where it cannot be asked."""
         try:
             return view.dead()
         except Exception:
-            self._counters.drop("load")
+            self._counters.drop("placement")
             return frozenset()
 
     def _forget(self, emptied: Iterable[int]) -> None:

@@ -7,7 +7,6 @@ client is told of any: with several API processes each knows the part that it ha
 from __future__ import annotations
 
 from tenuto_vllm.metrics import Counters
-from tenuto_vllm.model import Placement
 from tenuto_vllm.placement import Ledger
 
 
@@ -16,11 +15,6 @@ class Shadow:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-
-    def home(self, imagined: Ledger, session: str) -> Placement | None:
-        """Return where a session would live; None for one that was not seen."""
-        seat = imagined.seat(session)
-        return None if seat is None else Placement(seat.rank, "home")
 
     def served(
         self,

@@ -83,7 +83,8 @@ class GenerationRoute:
             await error_response(error)(scope, receive, send)
             return
         if box is not None:
-            box.served, box.prompt_tokens = generation.rank, generation.prompt_tokens
+            box.served = generation.rank
+            box.measure(generation.prompt_tokens)
         sender = _Sender(scope, receive, send, generation.rank)
         with contextlib.closing(generation):
             gone = _disconnected(receive)

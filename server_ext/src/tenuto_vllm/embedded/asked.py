@@ -17,6 +17,7 @@ class Asked(NamedTuple):
     parent: str = ""
     turn: int = 0
     inherits: bool = False
+    keep: int | None = None
     wait: Wait = "unknown"
     is_final: bool = False
     gap_s: float | None = None
@@ -34,6 +35,7 @@ def asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
         parent=markers.parent or "",
         turn=turn.n or 0,
         inherits=turn.fork == "inherit",
+        keep=turn.keep,
         wait=_wait(turn),
         is_final=turn.next == "end",
         gap_s=None if turn.gap is None else turn.gap / 1000,

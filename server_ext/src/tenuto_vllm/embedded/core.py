@@ -35,6 +35,7 @@ class Call:
         parent: its session's parent, empty without one.
         turn: index in the session.
         inherits: the session begins with its parent's context.
+        keep: leading tokens of the turn before that it has too; None for all.
         wait: what ends the wait after it.
         is_final: it is its session's last.
         gap_s: wait that the client expects after it; None when it says nothing.
@@ -53,6 +54,7 @@ class Call:
     parent: str = ""
     turn: int = 0
     inherits: bool = False
+    keep: int | None = None
     wait: Wait = "unknown"
     is_final: bool = False
     gap_s: float | None = None
@@ -217,10 +219,11 @@ class Core:
         return all([rank.pool.reset() for rank in self.ranks])
 
     def _asking(self, call: Call, now_s: float) -> Asking:
-        loads = [rank.load() for rank in self.ranks]
-        pools = [rank.pool for rank in self.ranks]
         return self._seen.asking(
-            call, loads, lambda rank: pools[rank].found(call.keys, call.prompt_tokens), now_s
+            call,
+            lambda: [rank.load() for rank in self.ranks],
+            lambda rank: self.ranks[rank].pool.found(call.keys, call.prompt_tokens),
+            now_s,
         )
 
     def _admit(self, number: int, now_s: float) -> None:

@@ -36,12 +36,13 @@ class Asking:
         parent: id of the parent session, empty without one.
         turn: index in the session.
         inherits: its session begins with its parent's context.
+        keep: leading tokens of the turn before that it has too; None for all.
         count: calls that were placed before it.
         home: rank of the session's last answer; None without one.
         run_home: rank of the run's first answer.
         parent_home: rank of the parent session's last answer.
-        loads: one for each rank.
-        recent: fading count of sessions begun on each rank.
+        loads: gives one for each rank.
+        recent: gives the fading count of sessions begun on each rank.
         ledger: what our placement has seen.
         pending: what waits on the ranks.
         now_s: the time.
@@ -54,12 +55,13 @@ class Asking:
     parent: str
     turn: int
     inherits: bool
+    keep: int | None
     count: int
     home: int | None
     run_home: int | None
     parent_home: int | None
-    loads: Sequence[RankLoad]
-    recent: Sequence[float]
+    loads: Callable[[], Sequence[RankLoad]]
+    recent: Callable[[], Sequence[float]]
     found: Callable[[int], int]
     ledger: Ledger
     pending: Pending
@@ -70,23 +72,24 @@ Placement = Callable[[Asking], int]
 
 
 def _least_loaded(asking: Asking) -> int:
-    return stock(asking.loads, asking.count % len(asking.loads))[0]
+    loads = asking.loads()
+    return stock(loads, asking.count % len(loads))[0]
 
 
 def _round_robin(asking: Asking) -> int:
-    return asking.count % len(asking.loads)
+    return asking.count % asking.ledger.ranks
 
 
 def _user_hash(asking: Asking) -> int:
-    return by_hash(asking.user, len(asking.loads))
+    return by_hash(asking.user, asking.ledger.ranks)
 
 
 def _session_hash(asking: Asking) -> int:
-    return by_hash(asking.run, len(asking.loads))
+    return by_hash(asking.run, asking.ledger.ranks)
 
 
 def _agent_hash(asking: Asking) -> int:
-    return by_hash(asking.session, len(asking.loads))
+    return by_hash(asking.session, asking.ledger.ranks)
 
 
 def _sticky(asking: Asking) -> int:
@@ -98,10 +101,11 @@ def _subagent_keyed(asking: Asking) -> int:
 
 
 def _prefix_oracle(asking: Asking) -> int:
-    found = [asking.found(rank) for rank in range(len(asking.loads))]
+    found = [asking.found(rank) for rank in range(asking.ledger.ranks)]
     best = max(found)
     ranks = [rank for rank, blocks in enumerate(found) if blocks == best]
-    return min(ranks, key=lambda rank: (asking.loads[rank].inflight, asking.recent[rank]))
+    loads, recent = asking.loads(), asking.recent()
+    return min(ranks, key=lambda rank: (loads[rank].inflight, recent[rank]))
 
 
 def _tenuto(asking: Asking) -> int:
@@ -110,7 +114,8 @@ def _tenuto(asking: Asking) -> int:
         named = Chosen(asking.home, "home")
     elif asking.inherits and asking.turn == 0 and asking.parent_home is not None:
         named = Chosen(asking.parent_home, "parent")
-    turn = Turn(n=asking.turn, fork="inherit" if asking.inherits else None)
+    fork = "inherit" if asking.inherits else None
+    turn = Turn(n=asking.turn, fork=fork, keep=asking.keep)
     markers = Markers(session=asking.session, parent=asking.parent or None, turn=turn)
 
     return place(
@@ -118,20 +123,20 @@ def _tenuto(asking: Asking) -> int:
         named,
         ledger=asking.ledger,
         pending=asking.pending,
-        loads=lambda: [float(load.inflight) for load in asking.loads],
+        loads=lambda: [float(load.inflight) for load in asking.loads()],
         now_s=asking.now_s,
     ).rank
 
 
 def _fewest(asking: Asking) -> int:
     """Return the least loaded rank; agents mostly wait, so few recent sessions tell more."""
-    start = asking.count
-    ranks = range(len(asking.loads))
+    start, loads, recent = asking.count, asking.loads(), asking.recent()
+    ranks = range(len(loads))
     return min(
         ranks,
         key=lambda rank: (
-            asking.loads[rank].inflight,
-            round(asking.recent[rank], 6),
+            loads[rank].inflight,
+            round(recent[rank], 6),
             (rank - start) % len(ranks),
         ),
     )

@@ -40,7 +40,11 @@ class Seen:
         self._run_homes: OrderedDict[str, int] = OrderedDict()
 
     def asking(
-        self, call: Call, loads: Sequence[RankLoad], found: Callable[[int], int], now_s: float
+        self,
+        call: Call,
+        loads: Callable[[], Sequence[RankLoad]],
+        found: Callable[[int], int],
+        now_s: float,
     ) -> Asking:
         """Return what a placement may know of a call."""
         self._count += 1
@@ -51,12 +55,13 @@ class Seen:
             parent=call.parent,
             turn=call.turn,
             inherits=call.inherits,
+            keep=call.keep,
             count=self._count - 1,
             home=self._homes.get(call.session),
             run_home=self._run_homes.get(call.run),
             parent_home=self._homes.get(call.parent),
             loads=loads,
-            recent=self._recent.at(now_s, self._ranks),
+            recent=lambda: self._recent.at(now_s, self._ranks),
             ledger=self._ledger,
             pending=self._pending,
             now_s=now_s,
@@ -75,7 +80,7 @@ class Seen:
         for homes in (self._homes, self._run_homes):
             if len(homes) > _HOMES:
                 homes.popitem(last=False)
-        expected = max(0, call.prompt_tokens - self._ledger.held(call.session, rank))
+        expected = max(0, call.prompt_tokens - self._held(call, rank))
         self._ledger.sent(call.session, rank, call.turn, now_s)
         self._pending.begin(rank, expected)
         return expected
@@ -83,7 +88,14 @@ class Seen:
     def begun(self, call: Call, rank: int, expected: int, now_s: float) -> None:
         """Note that a call's first token is out."""
         self._pending.end(rank, expected)
-        self._ledger.begun(call.session, rank, call.prompt_tokens, now_s)
+        found = call.prompt_tokens - expected if call.session else 0
+        self._ledger.begun(call.session, rank, call.prompt_tokens, now_s, found)
+
+    def _held(self, call: Call, rank: int) -> int:
+        """Return the tokens of a call's context that a rank most likely has."""
+        if call.turn == 0 and call.inherits and rank == self._homes.get(call.parent):
+            return self._ledger.held(call.parent, rank)
+        return self._ledger.held(call.session, rank, call.keep)
 
     def gave_up(self, rank: int, expected: int) -> None:
         """Note that a call was taken back before its first token."""

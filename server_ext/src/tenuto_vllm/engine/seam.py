@@ -32,7 +32,9 @@ class RankBox:
     Attributes:
         wanted: rank to use, or None to leave the choice to vLLM. Ignored when
             out of range or when the request already carries a rank.
-        choose: where there is no `wanted`, asked for one with the ids of a prompt's tokens.
+        choose: where there is no `wanted`, asked for one with the ids of a prompt's tokens;
+            None where it is given as something else.
+        measured: told `prompt_tokens` as soon as it is known.
         served: rank that vLLM chose, None before. The first one when an HTTP
             request makes several engine requests (`n`, a list of prompts).
         spread: the request's engine requests went to more than one rank.
@@ -45,7 +47,15 @@ class RankBox:
     spread: bool = False
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     prompt_tokens: int = 0
-    choose: Callable[[Sequence[int]], int | None] | None = None
+    choose: Callable[[Sequence[int] | None], int | None] | None = None
+    measured: Callable[[int], None] | None = None
+
+    def measure(self, tokens: int) -> None:
+        """Take the length of a prompt."""
+        if tokens > self.prompt_tokens:
+            self.prompt_tokens = tokens
+            if self.measured is not None:
+                self.measured(tokens)
 
 
 _current: ContextVar[RankBox | None] = ContextVar("tenuto_rank_box", default=None)
@@ -177,6 +187,6 @@ def _note(core: Any, box: RankBox, chosen: Any) -> None:
 def _measure(box: RankBox, request: Any) -> None:
     """Write the length of the prompt into the box; it has been cut into tokens by then."""
     try:
-        box.prompt_tokens = max(box.prompt_tokens, len(request.prompt_token_ids))
+        box.measure(len(request.prompt_token_ids))
     except Exception:
         return

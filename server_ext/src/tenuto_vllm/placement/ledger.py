@@ -7,14 +7,14 @@ no evidence: a home is taken to be lost only by the process that served the turn
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tenuto_vllm.placement.shelf import Shelf
 
-HALF_LIFE_S = 3600.0
-_MOST_WEIGHT = 2.0**30
+HALF_LIFE_S = 7200.0
+_MOST_LIVES = 30.0
 # Of its context; what is left of a home below that is not worth going back for.
 _LOST = 0.1
 
@@ -58,6 +58,7 @@ class Ledger:
         self._seats: OrderedDict[str, Seat] = OrderedDict()
         self._shelves = [Shelf(capacity, most_sessions) for _ in range(ranks)]
         self._live = [0] * ranks
+        self._homes = [0] * ranks
         self._computed = [0.0] * ranks
         self._since_s = 0.0
 
@@ -80,21 +81,40 @@ class Ledger:
 
     def homes(self) -> Sequence[int]:
         """Return how many of the remembered sessions live on each rank, shape (ranks,)."""
-        counted = Counter(seat.rank for seat in self._seats.values())
-        return [counted[rank] for rank in range(self.ranks)]
+        return self._homes
 
-    def held(self, session: str, rank: int) -> int:
-        """Return how many tokens of a session's context a rank most likely has."""
-        return self._shelves[rank].held(session)
+    def held(self, session: str, rank: int, keep: int | None = None) -> int:
+        """Return how many tokens of a session's context a rank most likely has.
+
+        Args:
+            session: whose context.
+            rank: any there is.
+            keep: leading tokens of the context that count; None for all.
+        """
+        held = self._shelves[rank].held(session)
+        return held if keep is None else min(held, keep)
 
     def has_lost(self, session: str, rank: int, turn: int | None) -> bool:
         """Whether a session's home most likely holds next to nothing of it any more."""
+        return self.use(session, rank, turn) <= _LOST
+
+    def use(self, session: str, rank: int, turn: int | None, keep: int | None = None) -> float:
+        """Return what a session's home is good for: the share of its context that is there, 0..1.
+
+        Args:
+            session: whose home.
+            rank: its home.
+            turn: index of the turn that is to go there.
+            keep: leading tokens of the context that the turn has too; None for all.
+        """
         seat = self._seats.get(session)
-        if self._capacity is None or seat is None or seat.rank != rank or not seat.is_warm:
-            return False
-        if turn is None or seat.turn is None or turn - seat.turn not in {0, 1}:
-            return False
-        return self.held(session, rank) <= _LOST * seat.tokens
+        if seat is None or seat.rank != rank or not seat.is_warm or not seat.tokens:
+            return 1.0
+        tokens = seat.tokens if keep is None else min(keep, seat.tokens)
+        was_here = turn is not None and seat.turn is not None and turn - seat.turn in {0, 1}
+        if self._capacity is not None and was_here:
+            tokens = min(tokens, self.held(session, rank))
+        return tokens / seat.tokens
 
     def live(self) -> Sequence[int]:
         """Return the tokens of the contexts at home on each rank, shape (ranks,)."""
@@ -103,7 +123,7 @@ class Ledger:
     def computed(self) -> Sequence[float]:
         """Return how much each rank has computed beside the others, shape (ranks,).
 
-        What was computed an hour before counts half. The unit is a token at no certain time.
+        What was computed two hours before counts half. The unit is a token at no certain time.
         """
         return self._computed
 
@@ -112,23 +132,28 @@ class Ledger:
         while len(self._shelves) < ranks:
             self._shelves.append(Shelf(self._capacity, self._most))
             self._live.append(0)
+            self._homes.append(0)
             self._computed.append(0.0)
         if len(self._shelves) > ranks:
             gone = [session for session, seat in self._seats.items() if seat.rank >= ranks]
             for session in gone:
                 self.ended(session)
-            del self._shelves[ranks:], self._live[ranks:], self._computed[ranks:]
+            for of_ranks in (self._shelves, self._live, self._homes, self._computed):
+                del of_ranks[ranks:]
 
     def sent(self, session: str, rank: int, turn: int | None, now_s: float) -> None:
         """Note that a turn is on its way to a rank."""
         seat = self._seats.get(session)
         if seat is None:
             seat = self._seats[session] = Seat(rank)
+            self._homes[rank] += 1
             if len(self._seats) > self._most:
                 self.ended(next(iter(self._seats)))
         elif seat.rank != rank:
             self._live[seat.rank] -= seat.tokens
             self._live[rank] += seat.tokens
+            self._homes[seat.rank] -= 1
+            self._homes[rank] += 1
             seat.rank, seat.is_warm, seat.moved_s = rank, False, now_s
         seat.turn = turn
         seat.running += 1
@@ -146,7 +171,7 @@ class Ledger:
         """Note that the first token of an answer is out: the rank has the prompt cached.
 
         Args:
-            session: a session's, or any name that is in no session.
+            session: whose prompt it is.
             rank: that served it.
             tokens: length of the prompt.
             now_s: the time, never before that of an earlier call.
@@ -156,7 +181,7 @@ class Ledger:
         found = shelf.held(session) if found is None else found
         weight = self._weight(now_s)
         self._computed[rank] += max(0, tokens - found) * weight
-        shelf.used(session, tokens)
+        shelf.used(session, tokens, found)
         seat = self._seats.get(session)
         if seat is not None and seat.rank == rank:
             self._live[rank] += tokens - seat.tokens
@@ -167,6 +192,18 @@ class Ledger:
         seat = self._seats.pop(session, None)
         if seat is not None:
             self._live[seat.rank] -= seat.tokens
+            self._homes[seat.rank] -= 1
+
+    def passed(self, rank: int, tokens: int, now_s: float) -> None:
+        """Note that a prompt of no session has been computed.
+
+        Args:
+            rank: that served it.
+            tokens: length of the prompt.
+            now_s: the time, never before that of an earlier call.
+        """
+        self._computed[rank] += tokens * self._weight(now_s)
+        self._shelves[rank].passed(tokens)
 
     def emptied(self, rank: int) -> None:
         """Note that a rank has lost its cache."""
@@ -174,9 +211,9 @@ class Ledger:
 
     def _weight(self, now_s: float) -> float:
         """Return what a token counts now. It grows, so that nothing older needs to fade."""
-        weight = 2.0 ** ((now_s - self._since_s) / HALF_LIFE_S)
-        if weight < _MOST_WEIGHT:
-            return weight
-        self._computed = [tokens / weight for tokens in self._computed]
+        lives = (now_s - self._since_s) / HALF_LIFE_S
+        if lives < _MOST_LIVES:
+            return 2.0**lives
+        self._computed = [tokens * 2.0**-lives for tokens in self._computed]
         self._since_s = now_s
         return 1.0

@@ -16,6 +16,8 @@ NEAR = 0.02
 HYSTERESIS = 2.0
 LEAST_GAIN_S = 1.0
 LEAST_STAY_S = 60.0
+# Of the mean; a home that has computed so much more lets go of what is cheap to take elsewhere.
+SURPLUS = 0.05
 
 
 def crowding(
@@ -58,17 +60,17 @@ def lightest(
     return near[0] if len(near) == 1 else by_hash(session, len(crowded), near)
 
 
-def pays_to_move(
-    *, held_s: float, wait_s: float, least_wait_s: float, stayed_s: float | None
-) -> bool:
+def has_surplus(computed: Sequence[float], rank: int) -> bool:
+    """Whether a rank has computed more than its share lately, shape (ranks,)."""
+    return computed[rank] * len(computed) > (1.0 + SURPLUS) * sum(computed)
+
+
+def pays_to_move(*, held_s: float, wait_s: float, least_wait_s: float) -> bool:
     """Whether a warm session should leave its home.
 
     Args:
         held_s: seconds to compute again what its home has cached.
         wait_s: expected wait at home.
         least_wait_s: expected wait on the best other rank.
-        stayed_s: how long ago it came to its home by a move; None if it never moved.
     """
-    if stayed_s is not None and stayed_s < LEAST_STAY_S:
-        return False
     return wait_s - least_wait_s > LEAST_GAIN_S + HYSTERESIS * held_s
