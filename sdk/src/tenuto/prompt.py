@@ -46,7 +46,7 @@ class Prompt(NamedTuple):
     @property
     def outline(self) -> Outline:
         """What is kept of the prompt to compare the next one with."""
-        rest = len(self.text) % PIECE if self.text is not None else 0
+        rest = len(self.text) % PIECE if self.text is not None else len(_words(self.last))
         return Outline(len(self.marks), 1, self.marks, rest)
 
 
@@ -94,6 +94,8 @@ def _read_other(body: Mapping[Any, Any]) -> Prompt | None:
 
 
 def _mark(item: Any) -> int:
+    if words := _words(item):
+        return hash((item["role"], words))
     try:
         return hash((*item, *item.values()) if item.__class__ is dict else _frozen(item))
     except TypeError:
@@ -127,7 +129,7 @@ class Outline(NamedTuple):
         items: how many the prompt has.
         step: how many items each number stands for; the last may stand for fewer.
         marks: once `thinned`, at most 48 numbers of 32 bits, whatever the prompt's length.
-        rest: length of the last item when it is a piece that more may be added to, else 0.
+        rest: length of the last item's text when more may be added to it, else 0.
     """
 
     items: int
@@ -174,11 +176,22 @@ def _start(before: Outline, prompt: Prompt) -> list[int]:
     """Return a prompt's numbers for as much of it as an earlier one has."""
     items, step, _, rest = before
     start = prompt.marks[:items]
-    if rest and prompt.text is not None and len(start) == items:
-        # The earlier one's last piece was not full; more of the text makes another number.
-        at = (items - 1 - (len(prompt.items) - len(_pieces(prompt.text)))) * PIECE
-        start = [*start[:-1], _mark(prompt.text[at : at + rest])]
+    if rest and len(start) == items:
+        # What the earlier one ended in may have grown, and then has another number.
+        if prompt.text is not None:
+            at = (items - 1 - (len(prompt.items) - len(_pieces(prompt.text)))) * PIECE
+            start = [*start[:-1], _mark(prompt.text[at : at + rest])]
+        elif len(words := _words(item := prompt.items[items - 1])) > rest:
+            start = [*start[:-1], hash((item["role"], words[:rest]))]
     return _grouped(start, step)
+
+
+def _words(item: Any) -> str:
+    """Return the text of a message that has nothing but a role and a text."""
+    if item.__class__ is dict and len(item) == 2 and item.get("role").__class__ is str:
+        words = item.get("content")
+        return words if words.__class__ is str else ""
+    return ""
 
 
 def _grouped(marks: Sequence[int], step: int) -> list[int]:

@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,3 +168,24 @@ def test_a_text_is_cut_into_pieces() -> None:
     prompt = read_prompt({"prompt": "x" * (2 * PIECE + 1)})
     assert prompt is not None
     assert [len(item) for item in prompt.items] == [PIECE, PIECE, 1]
+
+
+@pytest.mark.parametrize("field", ["messages", "input"])
+@given(st.text(min_size=1), st.text(min_size=1), st.integers(0, 3), st.integers(0, 3))
+def test_a_last_message_that_grows_goes_on_and_one_that_is_rewritten_does_not(
+    field: str, said: str, more: str, before: int, after: int
+) -> None:
+    def read(last: str, *others: str) -> Prompt:
+        first = [{"role": "user", "content": f"first {n}"} for n in range(before)]
+        rest = [{"role": "user", "content": text} for text in others]
+        prompt = read_prompt({field: [*first, {"role": "user", "content": last}, *rest]})
+        assert prompt is not None
+        return prompt
+
+    outline = read(said).outline
+    for each in (outline, thinned(outline)):
+        grown = read(said + more, *["later"] * after)
+        assert goes_on(each, grown)
+        assert kept_items(each, grown) == before + 1
+        rewritten = read(more + said)
+        assert goes_on(each, rewritten) == (more + said).startswith(said)

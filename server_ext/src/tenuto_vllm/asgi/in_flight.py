@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class InFlight:
@@ -17,12 +17,13 @@ class InFlight:
         known = self._by_rank.get
         return [known(rank, 0) for rank in range(ranks)]
 
+    def items(self) -> Iterable[tuple[int, int]]:
+        """Return the ranks that have requests, and how many."""
+        return self._by_rank.items()
+
     def of(self, rank: int) -> int:
         """Return the requests of one rank."""
         return self._by_rank.get(rank, 0)
-
-    def __bool__(self) -> bool:
-        return bool(self._by_rank)
 
     def begin(self, rank: int) -> None:
         """Count one request on `rank`, until `end` is called with the same."""

@@ -176,7 +176,8 @@ class Placer:
             visit = self._about(placement, markers, scope, now_s)
         rank, why = visit.placement.rank, visit.placement.why
         self._counters.place(why, rank)
-        logs.tell(logging.DEBUG, "placed", session=visit.session, rank=rank, why=why)
+        if logs.LOG.isEnabledFor(logging.DEBUG):
+            logs.tell(logging.DEBUG, "placed", session=visit.session, rank=rank, why=why)
         if ranks > 1 and self._shadow is None:
             put_rank(scope, rank)
         return visit
@@ -257,9 +258,10 @@ class Placer:
     def _loads(self, view: EngineView) -> Sequence[float]:
         """Return the engine's load, no less than what this process has just sent."""
         ranks = self.ledger.ranks
-        sent = self.traffic.in_flight.counts(ranks)
         # In a dry run the engine's load follows from vLLM's choices, not from ours.
         known = () if self._shadow is not None else self._ranks.loads(view)
-        if len(known) != ranks:
-            return [float(own) for own in sent]
-        return [max(load, own) for load, own in zip(known, sent, strict=True)]
+        loads = list(known) if len(known) == ranks else [0.0] * ranks
+        for rank, own in self.traffic.in_flight.items():
+            if rank < ranks and own > loads[rank]:
+                loads[rank] = float(own)
+        return loads

@@ -108,10 +108,8 @@ class VllmView:
         # `get`, since a Counter makes up its zeros in Python.
         get, clients = core.engine_inflight.get, core.client_count
         return [
-            float(
-                own if (own := clients * get(engine, 0)) > waiting + running else waiting + running
-            )
-            + (waiting * 6.0 * (kv_usage - 0.5) if waiting and kv_usage > _FULL else 0.0)
+            (own if (own := clients * get(engine, 0)) > waiting + running else waiting + running)
+            + (waiting * 6.0 * (kv_usage - _FULL) if kv_usage > _FULL and waiting else 0)
             for engine, (waiting, running, kv_usage) in zip(
                 core.core_engines, core.lb_engines, strict=False
             )
