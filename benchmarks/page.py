@@ -78,8 +78,8 @@ _SERVING = """
 ## What the extension costs a server
 
 `make bench-serving`: the middleware before an application that reads its request whole and answers
-at once, bare and ours interleaved in one process, {rounds:,} pairs. The machine has two speeds, a half
-apart; the bare column tells which one a row met. Python {python}. {machine}.
+at once, bare and ours interleaved in one process, {rounds:,} pairs. The machine has two speeds, a
+half apart; the bare column tells which one a row met. Python {python}. {machine}.
 
 | a request | bare µs | extra µs | bound µs |
 |---|--:|--:|--:|

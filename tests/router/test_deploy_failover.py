@@ -22,12 +22,12 @@ SESSIONS = 16
 SETTINGS = EngineSettings(served_model_name="m", ranks=2)
 
 
-def named(endpoint: str) -> list[type[Any]]:
+def named(endpoint: str, *, trust_rank: bool) -> list[type[Any]]:
     """Return the extension of a server of that name, and what tells the name in each answer."""
 
     class Extension(tenuto_vllm.TurnMiddleware):
         def __init__(self, app: Any) -> None:
-            super().__init__(app, settings=Settings(endpoint=endpoint))
+            super().__init__(app, settings=Settings(endpoint=endpoint, trust_rank=trust_rank))
 
     class Named:
         def __init__(self, app: Any) -> None:
@@ -46,8 +46,8 @@ def named(endpoint: str) -> list[type[Any]]:
 
 
 @contextlib.contextmanager
-def server(endpoint: str, port: int = 0) -> Generator[str]:
-    with serve(SETTINGS, named(endpoint), port=port) as url:
+def server(endpoint: str, port: int = 0, *, trust_rank: bool = False) -> Generator[str]:
+    with serve(SETTINGS, named(endpoint, trust_rank=trust_rank), port=port) as url:
         yield url
 
 
@@ -129,12 +129,10 @@ def test_a_token_decides_over_the_session_and_one_of_nobody_does_not(prompt: str
 
 
 @pytest.mark.parametrize("name", FRONTS)
-def test_later_turns_find_what_earlier_ones_computed(
-    name: str, prompt: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TENUTO_TRUST_RANK", "1" if name.endswith("ranks.sh") else "0")
+def test_later_turns_find_what_earlier_ones_computed(name: str, prompt: str) -> None:
+    trust_rank = name.endswith("ranks.sh")
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(server(endpoint)) for endpoint in "ab"]
+        urls = [stack.enter_context(server(at, trust_rank=trust_rank)) for at in "ab"]
         up = stack.enter_context(front(name, urls, env={"RANKS": "2"}))
         client = stack.enter_context(OpenAI(base_url=up.base_url, api_key="k", max_retries=0))
         tenuto.wrap(client, dialect="vllm-router" if name.startswith("vllm-router") else "vllm")
