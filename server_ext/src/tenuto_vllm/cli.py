@@ -36,8 +36,12 @@ def _settings() -> int:
         return 2
     rows = [(variable(key), _text(key, settings), sources[key]) for key in TABLE]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, value, source in rows:
-        print(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}")
+    try:
+        for name, value, source in rows:
+            print(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}", flush=True)
+    except BrokenPipeError:
+        # Whoever reads has read enough; nothing is left for the interpreter to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
