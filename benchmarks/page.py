@@ -170,6 +170,10 @@ def _serving(serving: dict[str, Any]) -> str:
     text += "".join(f"| {a} | {b['bare_us']} | {b['extra_us']} | {c} |\n" for a, b, c in costs)
     picks = serving["picking_at_64_ranks"]
     text += "".join(f"| {what} | | {picks[key]} | 20 |\n" for key, what in _PICKS)
+    text += "".join(
+        f"| a session told by a prompt of {int(size):,} tokens | | {cost} | |\n"
+        for size, cost in serving["content_us"].items()
+    )
     resident = " · ".join(str(round(kb / 1000)) for kb in serving["resident_kb"])
     return text + _MEMORY.format(
         sessions=serving["sessions"], resident=resident, kept=MOST_SESSIONS

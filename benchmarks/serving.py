@@ -30,7 +30,7 @@ from tenuto_vllm.config import Settings
 from tenuto_vllm.engine.seam import SCOPE_KEY
 from tenuto_vllm.engine.view import VllmView
 from tenuto_vllm.model import Placement
-from tenuto_vllm.placement import Ledger, Pending, place
+from tenuto_vllm.placement import Content, Ledger, Pending, place
 
 CHAT = "/v1/chat/completions"
 # As uvicorn hands a body on.
@@ -195,6 +195,19 @@ def picking(ranks: int, rounds: int) -> dict[str, float]:
     return {name: round(statistics.median(cost), 2) for name, cost in costs.items()}
 
 
+def by_content(tokens: int, rounds: int) -> float:
+    """Return the microseconds in which a session is told by a prompt of so many tokens."""
+    content = Content()
+    prompts = [[(seed * 7919 + at) % 50_000 for at in range(tokens)] for seed in range(16)]
+    costs: list[float] = []
+    for number in range(rounds):
+        prompt = prompts[number % len(prompts)]
+        started = time.perf_counter_ns()
+        content.session(prompt)
+        costs.append((time.perf_counter_ns() - started) / 1000)
+    return round(statistics.median(costs), 2)
+
+
 def memory(sessions: int, folder: Path) -> list[int]:
     """Return resident kilobytes before and after each quarter of so many sessions' first turns."""
     client, target = server(2), extension(folder)
@@ -246,6 +259,7 @@ def main() -> None:
                 name: unmarked(body, rounds // 4, folder) for name, body in bodies.items()
             },
             "picking_at_64_ranks": picking(64, rounds),
+            "content_us": {str(size): by_content(size, 400) for size in (8_000, 142_000)},
             "sessions": options.sessions,
             "resident_kb": memory(options.sessions, folder),
         }

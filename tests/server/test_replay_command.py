@@ -101,7 +101,12 @@ def test_an_embedded_engine_is_started_as_asked_for(path: Path, tmp_path: Path) 
     assert sticky.header.engine["placement"] == "session-sticky"
     assert (sticky.header.ranks, rotating.header.gpus) == (2, 3.0)
     assert {turn.rank for turn in rotating.turns} == {0, 1, 2}
-    homes = {(turn.session, turn.rank) for turn in sticky.turns}
+
+
+def test_an_embedded_engine_places_as_it_is_asked_to(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sticky.jsonl"
+    assert run(path, "--target", "embedded:placement=session-sticky", "--out", str(out)) == 0
+    homes = {(turn.session, turn.rank) for turn in results.read(out).turns}
     assert len(homes) == len(FORKS.sessions)
 
 
