@@ -10,7 +10,7 @@ WRAPPERS   := .venv-wrappers
 ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm \
+.PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm test-vllm-groups \
 	environments check bench bench-deploying bench-serving bench-identity bench-simulator bench-vllm clean
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test-frameworks              the client in LangGraph, openai-agents, Celery and others"
 	@echo "make test-openai2                 the same in frameworks that need openai 2"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
+	@echo "make test-vllm-groups             the same with several servers of one data-parallel group"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
 	@echo "make bench[-serving|-identity|-deploying|-vllm]   print the numbers in docs as JSON"
@@ -53,7 +54,8 @@ $(FLOOR)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(FLOOR)
 	$(FLOOR)/bin/pip install -q --upgrade "pip>=25.1"
-	$(FLOOR)/bin/pip install -q openai==2.45.0 pytest hypothesis http-sf anyio -e sdk -e "server_ext[embedded]"
+	$(FLOOR)/bin/pip install -q openai==2.45.0 pytest pytest-xdist hypothesis http-sf anyio \
+		-e sdk -e "server_ext[embedded]"
 	@touch $@
 
 $(ROUTER)/ready: sdk/pyproject.toml server_ext/pyproject.toml
@@ -91,16 +93,19 @@ check: $(VENV)/ready
 	$(BIN)/mypy tests/typing
 	$(BIN)/lint-imports
 
-# Those with servers have the machine to themselves: they tell times apart.
+SERVER_ONLY := middleware carriers operations
+
+# Those with clients and servers have the machine to themselves: they tell times apart.
 test: $(VENV)/ready
-	$(BIN)/pytest -n 2 tests/unit tests/contract tests/deploy
-	$(BIN)/pytest tests/server
+	$(BIN)/pytest -n 2 tests/unit tests/contract tests/deploy $(SERVER_ONLY:%=tests/server/test_%*.py)
+	$(BIN)/pytest tests/server $(SERVER_ONLY:%=--ignore-glob "tests/server/test_%*")
 
 # What no openai has a part in is left to `make test`.
 test-floor: $(FLOOR)/ready
-	$(FLOOR)/bin/pytest tests/unit/sdk tests/server --deselect tests/unit/sdk/test_wire.py \
-		--ignore tests/unit/sdk/conformance --ignore tests/unit/sdk/dialects \
-		--ignore-glob "tests/server/test_middleware*" --ignore-glob "tests/server/test_carriers*" \
+	$(FLOOR)/bin/pytest -n 2 tests/unit/sdk --deselect tests/unit/sdk/test_wire.py \
+		--ignore tests/unit/sdk/conformance --ignore tests/unit/sdk/dialects
+	$(FLOOR)/bin/pytest tests/server \
+		$(SERVER_ONLY:%=--ignore-glob "tests/server/test_%*") \
 		--ignore-glob "tests/server/test_embedded*" --ignore-glob "tests/server/test_conformance*" \
 		--ignore-glob "tests/server/test_replay*" --ignore-glob "tests/server/test_proxy*" \
 		--ignore tests/server/test_demo.py
@@ -119,7 +124,11 @@ test-openai2: $(OPENAI2)/ready
 
 # Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
-	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm
+	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm --ignore tests/vllm/test_load_balancing.py
+
+# Seven servers, in groups of two: some six minutes on two cores.
+test-vllm-groups: $(VLLM)/ready
+	$(VLLM)/bin/pytest tests/vllm/test_load_balancing.py
 
 # The demo's client runs where its engine does, so that one environment is enough.
 demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready

@@ -17,7 +17,7 @@ from examples.deploy.fronts import front
 from tests.loopback import Recorder, serving
 
 # An odd number, so that taking turns would not keep them apart.
-SESSIONS, TURNS = 60, 3
+SESSIONS, TURNS = 40, 3
 FRONTS = (
     "vllm-router/consistent-hash.sh",
     "vllm-router/sticky-least-loaded.sh",
