@@ -76,7 +76,7 @@ BEFORE_THE_FIRST: dict[str, tuple[Answer, int, type[Exception]]] = {
 def test_what_fails_before_the_first_item_is_tried_again(name: str, ask: Ask) -> None:
     answer, requests, kind = BEFORE_THE_FIRST[name]
     with scripted(*[answer] * 4) as (script, url), tenuto.run(), pytest.raises(kind) as raised:
-        ask(url, {**STREAM, "timeout": 0.2})
+        ask(url, {**STREAM, "timeout": 0.5})
     assert isinstance(raised.value, openai.OpenAIError | json.JSONDecodeError)
     assert [one.turn["attempt"] for one in script.arrived] == [str(i) for i in range(requests)]
 
