@@ -49,14 +49,7 @@ def server(ranks: int) -> Any:
         stats_update_address="ipc://x",
         engine_ranks_managed=list(range(ranks)),
     )
-    parallel = SimpleNamespace(
-        data_parallel_size=ranks,
-        data_parallel_size_local=ranks,
-        data_parallel_rank=0,
-        local_engines_only=False,
-        data_parallel_hybrid_lb=False,
-        data_parallel_external_lb=False,
-    )
+    parallel = SimpleNamespace(data_parallel_size=ranks, data_parallel_size_local=ranks)
     cache = SimpleNamespace(num_gpu_blocks=100_000 * ranks, block_size=16)
     config = SimpleNamespace(parallel_config=parallel, cache_config=cache, instance_id="x")
     return SimpleNamespace(engine_core=core, vllm_config=config)
@@ -67,7 +60,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     while (await receive())["more_body"]:
         pass
     if SCOPE_KEY in scope:
-        scope[SCOPE_KEY].prompt_tokens = 8_000
+        scope[SCOPE_KEY].measure(8_000)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"{}"})
 

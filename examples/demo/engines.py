@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import socket
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from examples.demo.processes import EngineStartError, Launch, Server, running
+from examples.demo.processes import (
+    EngineStartError,
+    Launch,
+    Server,
+    free_ports,
+    healthy,
+    running,
+)
 from examples.demo.tiny_model import make_tiny_model
 
 MODEL_NAME = "tiny"
@@ -119,7 +124,7 @@ def vllm_server(
     if block_size % 32:
         raise ValueError(f"block_size {block_size}: vLLM's CPU attention needs a multiple of 32")
     interpreter = vllm_python(python)
-    port = port or _free_port()
+    port = port or free_ports(1)[0]
     root_url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="tenuto-vllm-") as folder:
         model = str(make_tiny_model(Path(folder) / MODEL_NAME))
@@ -144,7 +149,7 @@ def vllm_server(
             folder=Path(folder),
             log_path=log_path or Path(folder) / "server.log",
             ready_timeout_s=ready_timeout_s,
-            url_when_ready=_begun if headless else lambda _: _healthy(root_url),
+            url_when_ready=_begun if headless else lambda _: healthy(root_url),
         )
         with running(launch) as server:
             yield server
@@ -205,21 +210,6 @@ def _environment(extra: Mapping[str, str], folder: str, with_repository: bool) -
 
 def _load(middleware: Sequence[str]) -> list[str]:
     return [word for name in middleware for word in ("--middleware", name)]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def _healthy(root_url: str) -> str | None:
-    # A proxy of the environment must not be asked about this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{root_url}/health", timeout=2) as answer:
-            return root_url if answer.status == 200 else None
-    except OSError:
-        return None
 
 
 def _begun(log: Path) -> str | None:

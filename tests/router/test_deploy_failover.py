@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,12 +23,8 @@ SESSIONS = 16
 SETTINGS = EngineSettings(served_model_name="m", ranks=2)
 
 
-def named(endpoint: str, *, trust_rank: bool) -> list[type[Any]]:
+def named(endpoint: str, *, trust_rank: bool) -> list[Any]:
     """Return the extension of a server of that name, and what tells the name in each answer."""
-
-    class Extension(tenuto_vllm.TurnMiddleware):
-        def __init__(self, app: Any) -> None:
-            super().__init__(app, settings=Settings(endpoint=endpoint, trust_rank=trust_rank))
 
     class Named:
         def __init__(self, app: Any) -> None:
@@ -42,7 +39,8 @@ def named(endpoint: str, *, trust_rank: bool) -> list[type[Any]]:
 
             await self._app(scope, receive, told)
 
-    return [Extension, Named]
+    settings = Settings(endpoint=endpoint, trust_rank=trust_rank)
+    return [partial(tenuto_vllm.TurnMiddleware, settings=settings), Named]
 
 
 @contextlib.contextmanager

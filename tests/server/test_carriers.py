@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import httpx
@@ -145,11 +146,8 @@ def test_a_token_that_is_echoed_beats_the_hash_only_in_our_own_words(
 
 
 def test_the_session_of_a_trusted_rank_is_read_from_the_body_too() -> None:
-    class Trusting(tenuto_vllm.TurnMiddleware):
-        def __init__(self, app: Any) -> None:
-            super().__init__(app, settings=Settings(trust_rank=True))
-
-    with serve(EngineSettings(ranks=2), [Trusting]) as url, httpx.Client(base_url=url) as http:
+    trusting = partial(tenuto_vllm.TurnMiddleware, settings=Settings(trust_rank=True))
+    with serve(EngineSettings(ranks=2), [trusting]) as url, httpx.Client(base_url=url) as http:
         for rank in ("0", "1"):
             named = {"X-data-parallel-rank": rank}
             marked = {**CHAT, "session_id": "session-a"}

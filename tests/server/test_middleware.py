@@ -9,6 +9,7 @@ import gc
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -242,11 +243,8 @@ def test_a_streamed_answer_arrives_piece_by_piece() -> None:
 
 
 def test_a_trusted_rank_decides_and_an_unchecked_one_is_stripped_all_the_same() -> None:
-    class Trusting(tenuto_vllm.TurnMiddleware):
-        def __init__(self, app: Any) -> None:
-            super().__init__(app, settings=Settings(trust_rank=True))
-
-    with serve(EngineSettings(ranks=2), [Trusting]) as url, httpx.Client(base_url=url) as http:
+    trusting = partial(tenuto_vllm.TurnMiddleware, settings=Settings(trust_rank=True))
+    with serve(EngineSettings(ranks=2), [trusting]) as url, httpx.Client(base_url=url) as http:
         for rank in ("0", "1"):
             _, headers, _ = raw_request(http, b"X-data-parallel-rank: " + rank.encode())
             assert headers["x-engine-rank"] == rank

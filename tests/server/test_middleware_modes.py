@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,12 @@ from tests.loopback import eventually
 def engine(
     folder: Path, *, ranks: int = 2, blocks: int = 4_001, **how: Any
 ) -> Iterator[httpx.Client]:
-    class Set(tenuto_vllm.TurnMiddleware):
-        def __init__(self, app: Any) -> None:
-            super().__init__(app, settings=Settings(state_dir=folder, **how))
-
+    extension = partial(tenuto_vllm.TurnMiddleware, settings=Settings(state_dir=folder, **how))
     size = EngineSettings(
         ranks=ranks, blocks=blocks, prefill_tokens_per_s=1e9, decode_tokens_per_s=1e9
     )
     with (
-        serve(size, middleware=[Set]) as url,
+        serve(size, middleware=[extension]) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
     ):
         yield http

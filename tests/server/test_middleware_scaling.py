@@ -137,6 +137,11 @@ KEY = "a-key-of-the-operators"
 SESSIONS = [f"session-{n:04}" for n in range(80)]
 
 
+def at_home(placed: dict[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+    """Return the next turns of sessions that stay where they were placed."""
+    return {session: (rank, "home") for session, (rank, _) in placed.items()}
+
+
 @pytest.mark.anyio
 async def test_taking_a_rank_away_moves_its_sessions_alone_and_once(tmp_path: Path) -> None:
     engine = Elastic(4)
@@ -149,7 +154,7 @@ async def test_taking_a_rank_away_moves_its_sessions_alone_and_once(tmp_path: Pa
     assert moved == {session for session in SESSIONS if before[session][0] == 3}
     assert {after[session][1] for session in SESSIONS if session not in moved} == {"home"}
     later = await program.round(SESSIONS)
-    assert later == {session: (rank, "home") for session, (rank, _) in after.items()}
+    assert later == at_home(after)
 
 
 @pytest.mark.anyio
@@ -159,7 +164,7 @@ async def test_adding_a_rank_moves_nobody_and_it_takes_the_new_sessions(tmp_path
     before = await program.round(SESSIONS)
     engine.count = 4
     after = await program.round(SESSIONS)
-    assert after == {session: (rank, "home") for session, (rank, _) in before.items()}
+    assert after == at_home(before)
     fresh = await program.round([f"fresh-session-{n}" for n in range(8)])
     assert {rank for rank, _ in fresh.values()} == {3}
 
@@ -217,7 +222,7 @@ async def test_an_unfit_rank_is_left_at_once_and_is_cold_when_it_is_fit_again(
     assert 1 not in {rank for rank, _ in during.values()}
     engine.unfit = frozenset()
     after = await program.round(SESSIONS)
-    assert after == {session: (rank, "home") for session, (rank, _) in during.items()}
+    assert after == at_home(during)
 
 
 @pytest.mark.anyio
@@ -227,7 +232,7 @@ async def test_where_every_rank_is_unfit_sessions_stay_at_home(tmp_path: Path) -
     before = await program.round(SESSIONS[:4])
     engine.unfit = frozenset({0, 1})
     during = await program.round(SESSIONS[:4])
-    assert during == {session: (rank, "home") for session, (rank, _) in before.items()}
+    assert during == at_home(before)
 
 
 @pytest.mark.anyio
@@ -330,7 +335,7 @@ async def test_what_a_client_says_of_its_length_keeps_nobody_from_its_home(tmp_p
     for call in huge:
         await call
     after = await program.round(SESSIONS[:8])
-    assert after == {session: (rank, "home") for session, (rank, _) in before.items()}
+    assert after == at_home(before)
 
 
 @pytest.mark.anyio

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,10 @@ SENTENCE = "tenuto: TENUTO_SESSIONS is 'many'; it must be a whole number from 1 
 
 @contextlib.contextmanager
 def engine(folder: Path, *, key: str = KEY, **size: Any) -> Iterator[httpx.Client]:
-    class Set(tenuto_vllm.TurnMiddleware):
-        def __init__(self, app: Any) -> None:
-            super().__init__(app, settings=Settings(admin_key=key, state_dir=folder))
-
+    ours = Settings(admin_key=key, state_dir=folder)
+    extension = partial(tenuto_vllm.TurnMiddleware, settings=ours)
     settings = EngineSettings(**{"ranks": 2, "prefill_tokens_per_s": float("inf")} | size)
-    with serve(settings, [Set]) as url, httpx.Client(base_url=url, timeout=10) as http:
+    with serve(settings, [extension]) as url, httpx.Client(base_url=url, timeout=10) as http:
         yield http
 
 

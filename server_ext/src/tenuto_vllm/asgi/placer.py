@@ -19,7 +19,7 @@ from tenuto_vllm.metrics import Counters
 from tenuto_vllm.model import EngineView, Placement
 from tenuto_vllm.news import News
 from tenuto_vllm.placement import Content, Ledger, by_hash, home_of, open_ranks, place
-from tenuto_vllm.placement.place import begins
+from tenuto_vllm.placement.place import begins, inherits
 from tenuto_vllm.placement.token import is_cold, token_of
 from tenuto_vllm.standing import Standing
 
@@ -242,8 +242,7 @@ class Placer:
         self, placement: Placement, markers: _wire.Markers, scope: Scope, now_s: float
     ) -> Visit:
         rank, session, turn = placement.rank, markers.session, markers.turn
-        is_heir = turn.n == 0 and turn.fork == "inherit" and markers.parent is not None
-        whose = markers.parent if is_heir and markers.parent else session
+        whose = (markers.parent if inherits(markers) else None) or session
         held = self.ledger.held(whose, rank, turn.keep)
         seat = self.ledger.seat(whose)
         known = asked_tokens(scope)

@@ -48,8 +48,12 @@ def home_of(markers: Markers, instance: str, ranks: int) -> Placement | None:
     parts = parse_affinity(markers.affinity) if markers.affinity else None
     if parts is None or parts[0] != instance or parts[1] >= ranks:
         return None
-    inherits = markers.turn.n == 0 and markers.turn.fork == "inherit"
-    return Placement(parts[1], "parent" if inherits else "home")
+    return Placement(parts[1], "parent" if inherits(markers) else "home")
+
+
+def inherits(markers: Markers) -> bool:
+    """Whether a turn begins with the context of its session's parent."""
+    return markers.turn.n == 0 and markers.turn.fork == "inherit"
 
 
 def place(
