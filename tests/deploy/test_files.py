@@ -68,7 +68,7 @@ HTTP_ROUTE = {
     },
 }
 # https://github.com/envoyproxy/gateway/blob/d32f28294245e454d20f81d323d626a90e660c1e/
-# api/v1alpha1/loadbalancer_types.go and retry_types.go
+# api/v1alpha1/loadbalancer_types.go, retry_types.go and timeout_types.go
 TRAFFIC_POLICY = {
     "apiVersion": None,
     "kind": None,
@@ -80,6 +80,7 @@ TRAFFIC_POLICY = {
             "consistentHash": {"type": None, "headers": [{"name": None}], "tableSize": None},
         },
         "retry": {"numRetries": None, "retryOn": {"triggers": [None], "httpStatusCodes": [None]}},
+        "timeout": {"http": {"connectionIdleTimeout": None, "maxConnectionDuration": None}},
     },
 }
 
