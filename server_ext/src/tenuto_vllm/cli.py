@@ -1,13 +1,21 @@
-"""`tenuto-vllm`: what the extension makes of its settings."""
+"""`tenuto-vllm`: what the extension makes of its settings, and what vLLM is started with."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from tenuto_vllm.config import TABLE, ConfigError, Settings, read_settings, variable
+from tenuto_vllm.flags import Advice, Flag, advise
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,32 +25,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process if None.
     """
     parser = argparse.ArgumentParser(
-        prog="tenuto-vllm", description="Session-aware placement for vLLM: its operation."
+        prog="tenuto-vllm", description="Session-aware placement and retention for vLLM."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     about = "print the settings in effect and where each comes from"
     settings = commands.add_parser("settings", help=about, description=f"{about.capitalize()}.")
     settings.set_defaults(run=_settings)
+    about = "print what `vllm serve` is started with for a model, and why"
+    flags = commands.add_parser(
+        "flags", help=about, description=f"{about.capitalize()}. Needs neither vLLM nor a GPU."
+    )
+    flags.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a folder with a config.json, that file, or the name of a model that is in the "
+        "local Hugging Face cache; nothing is downloaded",
+    )
+    flags.add_argument("--json", action="store_true", help="print one JSON object")
+    flags.set_defaults(run=_flags)
     given = parser.parse_args(arguments)
-    status: int = given.run()
-    return status
-
-
-def _settings() -> int:
     try:
-        settings, sources = read_settings(os.environ)
+        _print(given.run(given))
     except ConfigError as error:
         print(f"tenuto: {error}", file=sys.stderr)
         return 2
-    rows = [(variable(key), _text(key, settings), sources[key]) for key in TABLE]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return 0
+
+
+def _print(lines: Iterable[str]) -> None:
     try:
-        for name, value, source in rows:
-            print(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}", flush=True)
+        for line in lines:
+            print(line, flush=True)
     except BrokenPipeError:
         # Whoever reads has read enough; nothing is left for the interpreter to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+
+
+def _settings(_: argparse.Namespace) -> list[str]:
+    settings, sources = read_settings(os.environ)
+    rows = [(variable(key), _text(key, settings), sources[key]) for key in TABLE]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
 
 
 def _text(key: str, settings: Settings) -> str:
@@ -50,6 +73,78 @@ def _text(key: str, settings: Settings) -> str:
     if TABLE[key].is_secret:
         return "(hidden)" if value else ""
     return str(int(value)) if isinstance(value, bool) else str(value or "")
+
+
+def _flags(given: argparse.Namespace) -> list[str]:
+    advice = advise(_read(find_config(given.model, os.environ)))
+    if given.json:
+        flags = [flag._asdict() for flag in advice.flags]
+        told = {"model": given.model, **advice._asdict(), "flags": flags}
+        return [json.dumps(told, indent=1)]
+    return _told(given.model, advice)
+
+
+def _told(model: str, advice: Advice) -> list[str]:
+    def word(flag: Flag) -> str:
+        return f"{flag.name} {shlex.quote(flag.value)}" if flag.value else flag.name
+
+    needed = [word(flag) for flag in advice.flags if flag.is_needed]
+    return [
+        f"# {advice.layers}",
+        " \\\n    ".join([f"vllm serve {shlex.quote(model)}", *needed]),
+        "",
+        *(
+            f"{word(flag)}\n    {'' if flag.is_needed else 'optional: '}{flag.why}"
+            for flag in advice.flags
+        ),
+        *(f"\n{note}" for note in advice.notes),
+    ]
+
+
+def find_config(model: str, environ: Mapping[str, str]) -> Path:
+    """Return the path of a model's `config.json`.
+
+    Raises:
+        ConfigError: there is none on this machine.
+    """
+    path = Path(model).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return path / "config.json"
+        raise ConfigError(f"{model} has no config.json.")
+    cache = _cache(environ)
+    if _HUB_ID.fullmatch(model):
+        folder = cache / f"models--{model.replace('/', '--')}"
+        try:
+            commit = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            commit = ""
+        if commit and (found := folder / "snapshots" / commit / "config.json").is_file():
+            return found
+    raise ConfigError(
+        f"{model} is neither a folder, nor a file, nor a model in {cache}; nothing is downloaded "
+        f"here. `hf download {shlex.quote(model)} config.json` brings a model's configuration."
+    )
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if environ.get(name):
+            return Path(environ[name]).expanduser()
+    home = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(environ.get("HF_HOME") or f"{home}/huggingface").expanduser() / "hub"
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {type(error).__name__}.") from error
+    if not isinstance(told, dict):
+        raise ConfigError(f"{path} is no model's configuration: it holds no JSON object.")
+    return told  # pyright: ignore[reportUnknownVariableType]
 
 
 if __name__ == "__main__":

@@ -63,6 +63,15 @@ def _count(value: object) -> int:
     return int(_like("0*[1-9][0-9]{0,8}")(str(value)))
 
 
+def _share(value: object) -> float:
+    said = str(value)
+    # Others are numbers to Python alone: nan, 1_0, digits of other scripts.
+    share = float(said) if re.fullmatch(r"[0-9]?\.?[0-9]{0,9}", said) else -1.0
+    if 0.0 <= share <= 1.0:
+        return share
+    raise ValueError
+
+
 def _level(value: object) -> str:
     return _like("info|debug")(str(value).lower())
 
@@ -75,6 +84,7 @@ def _path(value: object) -> Path:
 
 _SWITCH = Kind(_switch, "1, true, yes or on, or 0, false, no or off")
 _PATH = Kind(_path, "an absolute path")
+_SHARE = Kind(_share, "a number from 0 to 1")
 _KEY = Kind(_like(r"[\x21-\x7e]{16,256}"), "16 to 256 visible ASCII characters", is_secret=True)
 
 TABLE: Mapping[str, Kind] = {
@@ -87,6 +97,11 @@ TABLE: Mapping[str, Kind] = {
     "state_dir": _PATH,
     "admin_key": _KEY,
     "admin_key_file": _PATH,
+    "retention": _SWITCH,
+    "lease_share": _SHARE,
+    "tenant_share": _SHARE,
+    "boundaries": _SWITCH,
+    "decision_log": _PATH,
 }
 
 
@@ -103,6 +118,11 @@ class Settings:
     state_dir: Path | None = None
     admin_key: str = field(default="", repr=False)
     admin_key_file: Path | None = None
+    retention: bool = True
+    lease_share: float = 0.9
+    tenant_share: float = 0.9
+    boundaries: bool = True
+    decision_log: Path | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -152,12 +172,12 @@ def read_settings(environ: Mapping[str, str]) -> tuple[Settings, dict[str, str]]
     return Settings(**values), sources
 
 
-def shown(settings: Settings) -> dict[str, str | int | bool]:
+def shown(settings: Settings) -> dict[str, str | float]:
     """Return the settings in effect by key; of a secret or a path only whether there is one."""
     return {key: _shown(kind, getattr(settings, key)) for key, kind in TABLE.items()}
 
 
-def _shown(kind: Kind, value: Any) -> str | int | bool:
+def _shown(kind: Kind, value: Any) -> str | float:
     return value is not None and value != "" if kind.is_secret or kind is _PATH else value
 
 

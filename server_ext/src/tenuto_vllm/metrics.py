@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from tenuto_vllm import logs
 from tenuto_vllm.carriers import Carrier, Said
@@ -11,11 +13,13 @@ from tenuto_vllm.model import Why
 from tenuto_vllm.prometheus import metrics
 
 STATE_PATH = "/tenuto/state"
+METRICS_PATH = "/metrics"
 
 _FAILED = {
     "placement": "the placement of a request could not be had, and vLLM's own choice stands",
     "load": "the load of a request could not be had, and vLLM's own choice stands",
     "on_news": "news of sessions could not be handed on",
+    "told": "the engines could not be told of a session, and evict it as they would without that",
 }
 
 
@@ -68,6 +72,10 @@ class Counters:
         self._drained = (ranks, drained)
         for rank in range(max(ranks, before)):
             self._metrics.drained(rank, rank < ranks and rank in drained)
+
+    def retain(self, rank: int, state: Mapping[str, Any]) -> None:
+        """Show what a rank's scheduler says of its cache."""
+        self._metrics.retained(rank, state)
 
     def hear(self, said: Said) -> None:
         """Count which carrier gave a session, and what was left out."""

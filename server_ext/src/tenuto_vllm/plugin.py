@@ -23,7 +23,7 @@ def check() -> None:
     | the server | what happens |
     |---|---|
     | has `VLLM_USE_RUST_FRONTEND=1` | one warning: no middleware of Python's runs there |
-    | is started with the middleware, and a setting cannot be used | it ends with a sentence |
+    | is started with something of ours, and a setting cannot be used | it ends with a sentence |
     | else | nothing |
 
     Raises:

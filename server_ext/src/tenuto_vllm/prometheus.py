@@ -9,14 +9,21 @@
 | `tenuto_shadow_requests_total` | `agrees` | requests of `TENUTO_SHADOW`; `yes` where vLLM's rank was ours |
 | `tenuto_shadow_uncached_tokens_total` | | prompt tokens that our rank would have had to compute |
 | `tenuto_rank_drained` | `rank` | 1 while the rank is drained |
+| `tenuto_retention_blocks` | `rank`, `segment` | blocks of the cache, by the order in which they go |
+| `tenuto_retention_leases` | `rank` | leases in force |
+| `tenuto_retention_events_total` | `rank`, `event` | leases by what became of them, since the start |
+| `tenuto_retention_tokens_total` | `rank`, `event` | the same in tokens |
 
 With several API processes vLLM sums the counters up (prometheus_client's multi-process mode). Of
-the gauge the last value stands: all processes read what is drained in one place.
+the gauges the last value stands: all processes read what is drained in one place, and what is
+retained from the engines, which count it. So the last two are gauges of numbers that only grow:
+a counter of what each process has read would be summed up.
 """  # noqa: E501 - a table row
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_args
 
@@ -28,6 +35,14 @@ _LABELLED = (
     ("rank_uncached_tokens", "rank", "Prompt tokens that a rank had to compute"),
     ("ignored_markers", "kind", "Malformed markers, and failed steps of tenuto's own"),
     ("shadow_requests", "agrees", "Requests whose placement was imagined"),
+)
+
+SEGMENTS = ("evict_first", "ordinary", "leased")
+_RETAINED = (
+    ("retention_blocks", "Blocks of a rank's cache by when they are evicted", "segment"),
+    ("retention_leases", "Leases in force on a rank"),
+    ("retention_events_total", "Leases of a rank by what became of them", "event"),
+    ("retention_tokens_total", "Tokens of a rank's leases by what became of them", "event"),
 )
 
 
@@ -58,12 +73,13 @@ class Metrics:
         self._imagined = counter(
             "tenuto_shadow_uncached_tokens", "Prompt tokens that tenuto's rank would have computed"
         )
-        self._drained = gauge(
-            "tenuto_rank_drained",
-            "1 while a rank is drained",
-            ["rank"],
-            multiprocess_mode="mostrecent",
-        )
+
+        def newest(name: str, about: str, *labels: str) -> Any:
+            labelled = ["rank", *labels]
+            return gauge(f"tenuto_{name}", about, labelled, multiprocess_mode="mostrecent")
+
+        self._drained = newest("rank_drained", "1 while a rank is drained")
+        self._retained = {name: newest(name, about, *more) for name, about, *more in _RETAINED}
 
         @cache
         def child(name: str, value: str | int) -> Any:
@@ -98,6 +114,20 @@ class Metrics:
         self._child("rank_requests", rank)
         self._child("rank_uncached_tokens", rank)
         self._drained.labels(rank).set(int(is_drained))
+
+    def retained(self, rank: int, state: Mapping[str, Any]) -> None:
+        """Show what a rank says of its cache; the keys are those of `tenuto_state`."""
+        shown = self._retained
+        parts = {name: state[name] for name in SEGMENTS if name in state}
+        if "blocks" in state and "free" in state:
+            parts["in_use"] = state["blocks"] - state["free"]
+        for segment, blocks in parts.items():
+            shown["retention_blocks"].labels(rank, segment).set(blocks)
+        shown["retention_leases"].labels(rank).set(state.get("leases", 0))
+        for event, count in state.get("counts", {}).items():
+            counted = event.removesuffix("_tokens")
+            family = "retention_events_total" if counted == event else "retention_tokens_total"
+            shown[family].labels(rank, counted).set(count)
 
 
 @cache

@@ -62,6 +62,12 @@ GOOD = [
     ("log", "INFO", "info"),
     ("state_dir", "/run/tenuto", Path("/run/tenuto")),
     ("admin_key", KEY, KEY),
+    ("retention", "off", False),
+    ("lease_share", "0", 0.0),
+    ("lease_share", "1", 1.0),
+    ("tenant_share", " .25 ", 0.25),
+    ("boundaries", "no", False),
+    ("decision_log", "/run/tenuto", Path("/run/tenuto")),
 ]
 
 
@@ -85,6 +91,13 @@ BAD = [
     ("endpoint", "e" * 41),
     ("log", "loud"),
     ("state_dir", "run/tenuto"),
+    ("lease_share", "1.01"),
+    ("lease_share", "-0.1"),
+    ("lease_share", "nan"),
+    ("lease_share", "."),
+    ("tenant_share", "90%"),
+    ("tenant_share", "1_0"),
+    ("decision_log", "decisions"),
 ]
 
 
@@ -190,7 +203,7 @@ def test_the_page_has_a_row_with_the_default_of_each_setting_and_none_beside() -
 def _cell(default: Any) -> str:
     if default is None or default == "":
         return ""
-    return f"`{int(default)}`"
+    return f"`{default if isinstance(default, float) else int(default)}`"
 
 
 def test_the_command_prints_what_is_in_effect_and_where_it_comes_from(

@@ -27,6 +27,7 @@ if __name__ == "__main__":
     raise SystemExit(process.exitcode)
 """
 SERVE = ("serve", "MODEL", "--middleware", "tenuto_vllm.TurnMiddleware")
+SCHEDULER = ("serve", "MODEL", "--scheduler-cls=tenuto_vllm.TurnScheduler")
 
 
 def run(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -61,14 +62,17 @@ def test_without_the_rust_front_end_it_says_nothing(value: str) -> None:
     assert run(LOADS, VLLM_USE_RUST_FRONTEND=value).stderr == ""
 
 
-def test_a_bad_setting_ends_a_server_with_the_middleware_by_a_sentence_alone() -> None:
-    done = run(LOADS, *SERVE, TENUTO_SESSIONS="many")
+@pytest.mark.parametrize("given", [SERVE, SCHEDULER])
+def test_a_bad_setting_ends_a_server_with_the_extension_by_a_sentence_alone(
+    given: tuple[str, ...],
+) -> None:
+    done = run(LOADS, *given, TENUTO_SESSIONS="many")
     assert done.returncode == 1
     assert done.stderr.startswith("tenuto: TENUTO_SESSIONS is 'many'; it must be ")
     assert done.stderr.count("\n") == 1
 
 
-def test_a_bad_setting_is_nothing_to_a_server_without_the_middleware() -> None:
+def test_a_bad_setting_is_nothing_to_a_server_without_the_extension() -> None:
     done = run(LOADS, "serve", "MODEL", TENUTO_SESSIONS="many")
     assert (done.returncode, done.stderr) == (0, "")
 

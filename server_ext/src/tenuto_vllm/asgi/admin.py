@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 from tenuto_vllm import logs
 from tenuto_vllm.asgi.answers import answer_json, read_body, refuse, refuse_method
+from tenuto_vllm.asgi.leases import Leases
 from tenuto_vllm.asgi.placer import Placer
 from tenuto_vllm.asgi.types import Receive, Scope, Send
 from tenuto_vllm.config import Settings, shown, variable
@@ -34,10 +35,13 @@ _BEARER = b"bearer "
 class AdminDesk:
     """Answers for the API process that was asked; what is drained holds for all of them."""
 
-    def __init__(self, settings: Settings, placer: Placer, counters: Counters) -> None:
+    def __init__(
+        self, settings: Settings, placer: Placer, counters: Counters, leases: Leases
+    ) -> None:
         self._settings = settings
         self._placer = placer
         self._counters = counters
+        self._leases = leases
 
     async def answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request to one of the routes.
@@ -60,9 +64,9 @@ class AdminDesk:
             if await self._is_admin(scope, send):
                 await self._order(path, scope, receive, send)
         elif not _asks_for_sessions(scope):
-            await answer_json(send, self._state(scope))
+            await answer_json(send, await self._state(scope))
         elif await self._is_admin(scope, send):
-            await answer_json(send, self._state(scope) | {"listed": self._listed()})
+            await answer_json(send, await self._state(scope) | {"listed": self._listed()})
 
     async def _is_admin(self, scope: Scope, send: Send) -> bool:
         """Tell whether a request carries the key; one that does not has been answered."""
@@ -111,7 +115,8 @@ class AdminDesk:
             logs.tell(logging.INFO, event, rank=rank, drained=sorted(drained))
         await answer_json(send, {"ranks": ranks, "drained": sorted(drained)})
 
-    def _state(self, scope: Scope) -> dict[str, Any]:
+    async def _state(self, scope: Scope) -> dict[str, Any]:
+        retention = await self._leases.states(scope)
         placer, counters = self._placer, self._counters
         ranks = placer.ranks(scope)
         ledger = placer.ledger
@@ -135,6 +140,7 @@ class AdminDesk:
             "news": dict(counters.news),
             "dropped": dict(counters.dropped),
             "shadow": dict(counters.shadow),
+            "retention": retention,
             "settings": shown(self._settings),
         }
 

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tenuto_vllm import _wire
+from tenuto_vllm.asgi.finish import Finish, finish_of
+from tenuto_vllm.asgi.leases import Leases
 from tenuto_vllm.asgi.news_desk import NewsDesk
 from tenuto_vllm.asgi.placer import Placer
+from tenuto_vllm.asgi.routes import path_of
 from tenuto_vllm.asgi.types import Message, Scope, Send
 from tenuto_vllm.asgi.visit import Visit
 from tenuto_vllm.carriers import Said
 from tenuto_vllm.engine.seam import RankBox
 from tenuto_vllm.model import Why
-from tenuto_vllm.news import News
+from tenuto_vllm.news import News, TurnNews
 
 _AFFINITY = _wire.AFFINITY.lower().encode()
 _SERVED = _wire.SERVED.lower().encode()
@@ -37,15 +40,16 @@ class Call:
     """
 
     __slots__ = (
-        *("_box", "_by_tokens", "_desk", "_due", "_expected", "_has_arrived", "_has_begun"),
-        *("_is_good", "_is_over", "_is_silent", "_last", "_placer", "_scope", "_send"),
-        *("_trusted", "_visit"),
+        *("_box", "_by_tokens", "_desk", "_due", "_expected", "_finish", "_has_arrived"),
+        *("_has_begun", "_is_good", "_is_over", "_is_silent", "_last", "_lease", "_leases"),
+        *("_placer", "_scope", "_send", "_then", "_trusted", "_visit"),
     )
 
     def __init__(
         self,
         placer: Placer,
         desk: NewsDesk,
+        leases: Leases,
         *,
         scope: Scope,
         trusted: int | None,
@@ -54,6 +58,7 @@ class Call:
     ) -> None:
         self._placer = placer
         self._desk = desk
+        self._leases = leases
         self._scope = scope
         self._trusted = trusted
         self._box = box
@@ -63,6 +68,9 @@ class Call:
         self._due: asyncio.TimerHandle | None = None
         self._by_tokens: tuple[Sequence[int], int | None] | None = None
         self._last: str | None = None
+        self._then: TurnNews | None = None
+        self._lease: int | None = None
+        self._finish: Finish | None = None
         self._is_over = False
         self._is_silent = placer.is_shadow
         self._is_good = False
@@ -74,6 +82,8 @@ class Call:
         if self._is_over:
             # A task that the application left behind reads on; nobody would give the load back.
             return
+        if said.markers is not None:
+            self._hint(said.markers)
         visit = self._placer.visit(self._scope, said, self._trusted)
         if visit is None:
             if said.markers is None and self._placer.reads_content:
@@ -85,9 +95,20 @@ class Call:
         if said.markers is not None:
             turn = said.markers.turn
             if turn.drop:
-                self._desk.hand_on(News(ended=turn.drop))
+                self._desk.hear(self._scope, News(ended=turn.drop))
             if turn.next == "end":
                 self._last = said.markers.session
+
+    def _hint(self, markers: _wire.Markers) -> None:
+        """Give the engine the markers, and see to what they leave open."""
+        turn = markers.turn
+        if not self._leases.hand(self._scope, markers, self._box) or turn.kind == "auxiliary":
+            return
+        if turn.next != "end":
+            self._lease = turn.ttl or None
+        if turn.next in {None, "unknown"}:
+            self._then = TurnNews(markers.session, None, turn.gap, turn.ttl)
+            self._finish = finish_of(path_of(self._scope))
 
     def _begin(self, visit: Visit) -> None:
         traffic = self._placer.traffic
@@ -130,6 +151,16 @@ class Call:
             self._placer.traffic.over(self._visit)
         if self._last is not None and self._is_good:
             self._desk.hand_on(News(ended=(self._last,)))
+        self._tell_what_follows()
+
+    def _tell_what_follows(self) -> None:
+        """Tell the engine what the answer ended with, where the client did not say it before."""
+        if self._finish is None or self._then is None or not self._is_good:
+            return
+        if wait := self._finish.wait():
+            rank = None if self._box.spread else self._box.served
+            news = News(turns=(self._then._replace(next=wait),))
+            self._leases.tell(self._scope, news, rank)
 
     async def send(self, message: Message) -> None:
         """Pass one ASGI message on."""
@@ -141,12 +172,17 @@ class Call:
     def _noted(self, message: Message) -> Message:
         if message["type"] == "http.response.start":
             self._is_good = message["status"] < _FAILURE
+            if self._finish is not None and _is_encoded(message):
+                self._finish = None
             visit = self._visit
             if self._is_good and visit is not None and visit.session and not self._is_silent:
                 headers = [*message.get("headers", ()), *self._headers(visit)]
                 return {**message, "headers": headers}
-        elif self._is_good and not self._has_begun and message.get("body"):
-            self._note_first(is_stream=bool(message.get("more_body")))
+        elif self._is_good and (body := message.get("body")):
+            if self._finish is not None:
+                self._finish.feed(body)
+            if not self._has_begun:
+                self._note_first(is_stream=bool(message.get("more_body")))
         return message
 
     def _note_first(self, *, is_stream: bool) -> None:
@@ -175,12 +211,17 @@ class Call:
         rank = visit.placement.rank if served is None else served
         why = visit.placement.why
         if visit.token is None:
-            return [(_SERVED, _served_value(rank, None, why))]
-        told = _served_value(rank, visit.placement.rank, why)
+            return [(_SERVED, _served_value(rank, None, why, None))]
+        told = _served_value(rank, visit.placement.rank, why, self._lease)
         return [(_AFFINITY, visit.token.encode()), (_SERVED, told)]
 
 
-# One value for each pair of ranks and each reason, so it soon holds all there are.
+# Few differ: pairs of ranks, reasons and the leases that clients ask for.
 @lru_cache(maxsize=1024)
-def _served_value(rank: int, home: int | None, why: Why) -> bytes:
-    return _wire.encode_served(_wire.Served(rank, home, why)).encode()
+def _served_value(rank: int, home: int | None, why: Why, lease: int | None) -> bytes:
+    return _wire.encode_served(_wire.Served(rank, home, why, lease)).encode()
+
+
+def _is_encoded(start: Message) -> bool:
+    given = (value for name, value in start.get("headers", ()) if name == b"content-encoding")
+    return any(value.lower() != b"identity" for value in given)

@@ -20,6 +20,7 @@ from tenuto_vllm.asgi.admin import PATHS as ADMIN_PATHS
 from tenuto_vllm.asgi.admin import AdminDesk
 from tenuto_vllm.asgi.call import Call
 from tenuto_vllm.asgi.emptied import may_empty, watching
+from tenuto_vllm.asgi.leases import Leases
 from tenuto_vllm.asgi.news_desk import NewsDesk, OnNews
 from tenuto_vllm.asgi.placer import Placer
 from tenuto_vllm.asgi.rank_header import put_rank
@@ -29,7 +30,7 @@ from tenuto_vllm.asgi.types import App, Receive, Scope, Send
 from tenuto_vllm.carriers import Said, in_body, in_headers, is_json
 from tenuto_vllm.config import ConfigError, Settings, shown
 from tenuto_vllm.engine import seam
-from tenuto_vllm.metrics import Counters
+from tenuto_vllm.metrics import METRICS_PATH, Counters
 from tenuto_vllm.news import PATHS as NEWS_PATHS
 
 
@@ -43,6 +44,7 @@ class TurnMiddleware:
     | a model call with a session in its headers | placed, and its answer says where |
     | any other model call in JSON | the same, if its body or baggage gives a session |
     | a model call with a trusted rank | sent there |
+    | `/metrics` | passed on when the engines' numbers are there, after a second at most |
     | `/tenuto/turns`, `/tenuto/sessions/end` | news: counted, and handed to `on_news` |
     | `/tenuto/state`, `/tenuto/ranks/drain`, `/tenuto/ranks/restore` | for operators |
 
@@ -70,8 +72,9 @@ class TurnMiddleware:
         counters = Counters()
         self._counters = counters
         self._placer = Placer(settings, counters)
-        self._desk = NewsDesk(counters, self._placer.hear, on_news)
-        self._admin = AdminDesk(settings, self._placer, counters)
+        self._leases = Leases(settings, counters, self._placer)
+        self._desk = NewsDesk(counters, self._leases, self._placer.hear, on_news)
+        self._admin = AdminDesk(settings, self._placer, counters, self._leases)
         logs.tell(logging.INFO, "started", **shown(settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,6 +101,8 @@ class TurnMiddleware:
                     put_rank(scope, trusted)
                 if scope["method"] == "POST" and may_empty(path, scope):
                     send = watching(path, send, partial(self._placer.emptied, scope))
+                elif path == METRICS_PATH:
+                    await self._leases.show(scope)
                 with seam.own_box(scope):
                     await self._app(scope, receive, send)
 
@@ -107,7 +112,8 @@ class TurnMiddleware:
         """Serve one model call; `scope` is its own to write in."""
         headers = scope["headers"]
         with seam.request_box(scope) as box:
-            call = Call(self._placer, self._desk, scope=scope, trusted=trusted, box=box, send=send)
+            desks = self._placer, self._desk, self._leases
+            call = Call(*desks, scope=scope, trusted=trusted, box=box, send=send)
             try:
                 said = self._heard(in_headers, headers)
                 if said.markers is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from tenuto_vllm.asgi.answers import answer_json, read_body, refuse, refuse_method
+from tenuto_vllm.asgi.leases import Leases
 from tenuto_vllm.asgi.types import Receive, Scope, Send
 from tenuto_vllm.metrics import Counters
 from tenuto_vllm.news import News, NewsError, read_news
@@ -14,10 +15,17 @@ OnNews = Callable[[News], None]
 
 
 class NewsDesk:
-    """Counts news and hands it on; what a listener raises costs nobody an answer."""
+    """Counts news and hands it on; what a listener raises costs nobody an answer.
 
-    def __init__(self, counters: Counters, *listeners: OnNews | None) -> None:
+    Args:
+        counters: of this process.
+        leases: told of all but a turn that says itself to be the last: that may be wrong.
+        listeners: told of all.
+    """
+
+    def __init__(self, counters: Counters, leases: Leases, *listeners: OnNews | None) -> None:
         self._counters = counters
+        self._leases = leases
         self._listeners = [listener for listener in listeners if listener is not None]
 
     def hand_on(self, news: News) -> None:
@@ -31,6 +39,11 @@ class NewsDesk:
                 listener(news)
             except Exception:
                 self._counters.drop("on_news")
+
+    def hear(self, scope: Scope, news: News) -> None:
+        """Hand on what a request has said."""
+        self._leases.tell(scope, news)
+        self.hand_on(news)
 
     async def answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request to one of the two routes.
@@ -56,6 +69,6 @@ class NewsDesk:
             return
         for kind in dropped:
             self._counters.drop(kind)
-        self.hand_on(news)
+        self.hear(scope, news)
         accepted = len(news.turns) + len(news.ended)
         await answer_json(send, {"accepted": accepted, "dropped": len(dropped)})

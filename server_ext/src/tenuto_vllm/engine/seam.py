@@ -1,4 +1,4 @@
-"""The one place that touches vLLM's engine client for routing; imports nothing of vLLM.
+"""The one place that touches vLLM's engine client on a request's way; imports nothing of vLLM.
 
 vLLM chooses the data-parallel rank of a request in one method of the engine
 client, `DPLBAsyncMPClient.get_core_engine_for_request`, after the last of its
@@ -6,11 +6,15 @@ HTTP endpoints has let go of the request. Of those endpoints `/v1/responses`
 drops the rank header (vLLM 0.32), and none tells afterwards which rank served.
 Wrapped here, that method takes a wish and leaves the answer, in the box of the
 HTTP request it runs for.
+
+Before that, `InputProcessor.process_inputs` makes the engine's request. Since 0.31 it has
+a field for hints that no HTTP endpoint fills; wrapped here, it takes those of the box.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _HOOK = "get_core_engine_for_request"
+_INPUTS = "process_inputs"
+# Made of the former before it is wrapped, and run in a thread, where no box is seen.
+_INPUTS_ASYNC = "process_inputs_async"
+_HINTS = "kv_hints"
 _MARK = "_tenuto_seam"
 SCOPE_KEY = "tenuto.rank_box"
 
@@ -40,6 +48,7 @@ class RankBox:
         spread: the request's engine requests went to more than one rank.
         ready: set as soon as `served` is known.
         prompt_tokens: of the longest prompt of the request's engine requests; 0 before.
+        kv_hints: vLLM's envelope that all its engine requests carry; None for none.
     """
 
     wanted: int | None = None
@@ -49,6 +58,7 @@ class RankBox:
     prompt_tokens: int = 0
     choose: Callable[[Sequence[int] | None], int | None] | None = None
     measured: Callable[[int], None] | None = None
+    kv_hints: object | None = None
 
     def measure(self, tokens: int) -> None:
         """Take the length of a prompt."""
@@ -132,6 +142,47 @@ def install(engine_client: object) -> bool:
     except Exception:
         return False
     return True
+
+
+def install_hints(engine_client: object) -> bool:
+    """Let the requests of one engine client carry the hints of their boxes, once.
+
+    Args:
+        engine_client: as in `install`.
+
+    Returns:
+        True when the hook is in place, now or from before. False for a vLLM without the field.
+    """
+    try:
+        client: Any = engine_client
+        inputs = client.input_processor
+        original: Callable[..., Any] = getattr(inputs, _INPUTS)
+        if getattr(original, _MARK, False):
+            return True
+        names = list(inspect.signature(original).parameters)
+        if _HINTS not in names:
+            return False
+        place = names.index(_HINTS)
+        later: Callable[..., Any] | None = getattr(inputs, _INPUTS_ASYNC, None)
+        if later is not None:
+            setattr(inputs, _INPUTS_ASYNC, _hinted(later, place))
+        setattr(inputs, _INPUTS, _hinted(original, place))
+    except Exception:
+        return False
+    return True
+
+
+def _hinted(original: Callable[..., Any], place: int) -> Callable[..., Any]:
+    def process_inputs(*args: Any, **kwargs: Any) -> Any:
+        box = _current.get()
+        hints = None if box is None else box.kv_hints
+        # vLLM 0.31 to 0.33 gives all by name. What another has given already is not ours to set.
+        if hints is not None and kwargs.get(_HINTS) is None and len(args) <= place:
+            kwargs[_HINTS] = hints
+        return original(*args, **kwargs)
+
+    setattr(process_inputs, _MARK, True)
+    return process_inputs
 
 
 def _core(engine_client: object) -> Any:

@@ -1,0 +1,69 @@
+"""The leases in force: which have run out, whose blocks go first, and whether they are too many."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+
+from tenuto_vllm.engine.lease import Lease
+from tenuto_vllm.retention.order import key
+
+_LEAST_SWEEP = 64
+
+
+class Book:
+    """Leases of one engine by session.
+
+    Args:
+        most: blocks that may be leased in all.
+        tenant_most: the same for each tenant.
+    """
+
+    def __init__(self, most: int, tenant_most: int) -> None:
+        self._most = most
+        self._tenant_most = tenant_most
+        self._held: dict[str, Lease] = {}
+        # Ends of the past too: what counts is what the lease says when its time has come.
+        self._ends: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        """Return how many leases are in force."""
+        return len(self._held)
+
+    def enter(self, lease: Lease) -> None:
+        """Take in a lease, or that it ends at another time."""
+        self._held[lease.session] = lease
+        heapq.heappush(self._ends, (lease.until_s, lease.session))
+        if len(self._ends) > _LEAST_SWEEP + 2 * len(self._held):
+            self._ends = [(one.until_s, one.session) for one in self._held.values()]
+            heapq.heapify(self._ends)
+
+    def strike(self, lease: Lease) -> None:
+        """Take a lease out."""
+        self._held.pop(lease.session, None)
+
+    def due(self, now_s: float) -> Iterator[Lease]:
+        """Yield the leases that have run out, but for those of sessions in use."""
+        while self._ends and self._ends[0][0] <= now_s:
+            lease = self._held.get(heapq.heappop(self._ends)[1])
+            if lease is not None and not lease.active and lease.until_s <= now_s:
+                yield lease
+
+    @property
+    def is_due_s(self) -> float:
+        """When `due` may have something to yield."""
+        return self._ends[0][0] if self._ends else float("inf")
+
+    def victims(self, now_s: float) -> list[Lease]:
+        """Return the leases of sessions that wait; the first is to give way first."""
+        waiting = [lease for lease in self._held.values() if not lease.active]
+        return sorted(waiting, key=lambda lease: key(lease.facts(), now_s))
+
+    def surplus(self) -> tuple[int, Counter[str]]:
+        """Return how many blocks are leased too many in all, and of each tenant that has any."""
+        sizes: Counter[str] = Counter()
+        for lease in self._held.values():
+            sizes[lease.tenant] += lease.chain.blocks
+        above = max(0, sizes.total() - self._most)
+        return above, Counter({one: size - self._tenant_most for one, size in sizes.items()})

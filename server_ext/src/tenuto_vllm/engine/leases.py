@@ -1,0 +1,335 @@
+"""The keeper of leases: which free blocks go late, and whose go first.
+
+It is told what happens to requests and moves blocks of the queue between its segments; whom it
+prefers is decided in `tenuto_vllm.retention`. Nothing in here changes how many blocks are free.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenuto_vllm.engine.book import Book
+from tenuto_vllm.engine.lease import Lease
+from tenuto_vllm.engine.queue import TurnQueue
+from tenuto_vllm.engine.sharing import adopt, claim, hand_over
+from tenuto_vllm.retention.held import Wait
+from tenuto_vllm.retention.hint import Hint
+from tenuto_vllm.retention.told import ToldTurn, read_told
+from tenuto_vllm.retention.waits import MOST_LEASE_S, Waits
+
+_WAITS: dict[str | None, Wait] = {"tool": "tool", "child": "tool", "user": "user"}
+EVENTS = (
+    *("leased", "honoured", "expired", "demoted", "lost", "released", "superseded", "returned"),
+    "saved_tokens",
+)
+
+
+class Leases:
+    """For one engine; every method is called by its scheduler's thread.
+
+    Args:
+        queue: of free blocks.
+        blocks: all of the pool, by id.
+        groups: kinds of cache that the model has. With several a session is worth little
+            without its last state, so that its blocks go together.
+        share: of the pool that may be leased in all, 0..1.
+        tenant_share: the same for each tenant.
+        sessions: of how many something is known.
+        clock: seconds, from any start.
+    """
+
+    def __init__(
+        self,
+        queue: TurnQueue,
+        blocks: Sequence[Any],
+        *,
+        groups: int = 1,
+        share: float = 0.9,
+        tenant_share: float = 0.9,
+        sessions: int = 8192,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.queue = queue
+        self.clock = clock
+        self.counts: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
+        self._blocks = blocks
+        self._is_whole = groups > 1
+        self._most_sessions = sessions
+        self._sessions: OrderedDict[str, Lease] = OrderedDict()
+        self._book = Book(int(share * len(blocks)), int(tenant_share * len(blocks)))
+        self._runs: OrderedDict[str, float] = OrderedDict()
+        self._waits = Waits(sessions)
+        queue.make_room = self._make_room
+
+    def began(self, hint: Hint) -> None:
+        """Take in that a request has come."""
+        if hint.turn.kind == "auxiliary":
+            return
+        now_s = self.clock()
+        lease = self._sessions.get(hint.session)
+        if lease is None:
+            born_s = self._born(hint.run, now_s)
+            lease = self._sessions[hint.session] = Lease(hint.session, born_s)
+            self._forget_oldest()
+        lease.active += 1
+        if lease.active == 1 and lease.ended_s is not None and not hint.turn.attempt:
+            self.counts["returned"] += 1
+            self.counts["honoured"] += lease.is_held
+            self._waits.learn(lease.session, lease.wait, now_s - lease.ended_s, lease.told_s)
+            lease.lru_kept = self._kept_by_lru(lease)
+            # Its blocks are about to be used, and do not count as leased.
+            lease.chain.blocks = 0
+        self._sessions.move_to_end(hint.session)
+
+    def ends(self, hint: Hint, table: Sequence[Any], hits: int, cached_tokens: int) -> str:
+        """Take in that a turn has ended, before its blocks are freed.
+
+        Args:
+            hint: of its request.
+            table: its blocks; of a model with one kind of cache in the prompt's order.
+            hits: leading blocks that it found in the cache.
+            cached_tokens: tokens of its prompt that it found there.
+
+        Returns:
+            The decision: `discarded` (evicted first), `ordinary` or `leased`.
+        """
+        queue, turn = self.queue, hint.turn
+        queue.has_owners = True
+        if turn.kind == "auxiliary":
+            for block in table:
+                if queue.owners[block.block_id] is None:
+                    queue.owners[block.block_id] = queue.discard
+            return "discarded"
+        lease = self._sessions.get(hint.session)
+        if lease is None:
+            return "ordinary"
+        if lease.lru_kept is not None:
+            saved = hits - lease.lru_kept
+            self.counts["saved_tokens"] += max(0, saved) * cached_tokens // max(1, hits)
+            lease.lru_kept = None
+        if lease.active == 1:
+            self._supersede(lease, is_known=turn.keep is not None or turn.phase == "compact")
+        claim(queue, lease, table, len(table) if self._is_whole else hits)
+        lease.size = len(table)
+        lease.is_cut = False
+        now_s = self.clock()
+        lease.ended_s = now_s
+        lease.prio = turn.prio or 0
+        lease.wait = _WAITS.get(turn.next, "unknown")
+        lease.told_s = None if turn.gap is None else turn.gap / 1000.0
+        if turn.next == "end" or turn.ttl == 0:
+            self._book.strike(lease)
+            queue.retire(lease.chain)
+            return "ordinary"
+        self.counts["leased"] += 1
+        queue.lease(lease.chain)
+        self._expect(lease, turn.ttl)
+        return "leased"
+
+    def ended(self, hint: Hint, is_turn: bool) -> None:
+        """Take in that the blocks of a request have been freed, or will be.
+
+        Args:
+            hint: of the request.
+            is_turn: `ends` has been told of it; otherwise it leaves nothing to keep.
+        """
+        lease = self._sessions.get(hint.session)
+        if lease is None or hint.turn.kind == "auxiliary":
+            return
+        if is_turn:
+            lease.handed_out = self.queue.handed_out
+        lease.active = max(0, lease.active - 1)
+        if not lease.active:
+            self._rest(lease)
+        self._enforce()
+
+    def adopt(self, hint: Hint, block: Any) -> None:
+        """Let a checkpoint that leaves its request early join the session's other blocks."""
+        lease = self._sessions.get(hint.session)
+        if lease is not None and adopt(self.queue, lease, block.block_id):
+            self.queue.has_owners = True
+
+    def told(self, text: object) -> None:
+        """Take in news, as `read_told` reads them."""
+        news = read_told(text)
+        for turn in news.turns:
+            self._retime(turn)
+        for session in news.ended:
+            self._release(session)
+
+    def tick(self) -> None:
+        """Let leases end whose time has come."""
+        if len(self._book) and (now_s := self.clock()) >= self._book.is_due_s:
+            for lease in self._book.due(now_s):
+                self.counts["expired"] += 1
+                self._demote(lease)
+
+    def clear(self) -> None:
+        """Forget all blocks: the cache has been emptied. What was learnt of waits stays."""
+        for lease in list(self._sessions.values()):
+            self._demote(lease)
+            self.queue.close(lease.chain)
+            lease.states.clear()
+            lease.ended_s, lease.foreign = None, 0
+        self.queue.owners[:] = [None] * len(self.queue.owners)
+        self.queue.heirs.clear()
+
+    def state(self) -> dict[str, Any]:
+        """Return counters since the start and the segments' sizes in blocks."""
+        evict_first, ordinary, leased = self.queue.segments()
+        return {
+            "blocks": len(self._blocks),
+            "free": self.queue.num_free_blocks,
+            "evict_first": evict_first,
+            "ordinary": ordinary,
+            "leased": leased,
+            "sessions": len(self._sessions),
+            "leases": len(self._book),
+            "counts": dict(self.counts),
+        }
+
+    def decided(self, hint: Hint | None, decision: str) -> dict[str, Any]:
+        """Return a decision with what it went by, for the log."""
+        said: dict[str, Any] = {"decision": decision, "counts": dict(self.counts)}
+        lease = None if hint is None else self._sessions.get(hint.session)
+        if lease is not None and lease.is_held:
+            expected = lease.expected
+            said |= {"wait_s": expected.wait_s, "lasts_s": expected.lasts_s, "told_s": lease.told_s}
+        return said
+
+    def _born(self, run: str, now_s: float) -> float:
+        """Return when a run was first seen; a session of no run is one of its own."""
+        if not run:
+            return now_s
+        born_s = self._runs.setdefault(run, now_s)
+        self._runs.move_to_end(run)
+        if len(self._runs) > self._most_sessions:
+            self._runs.popitem(last=False)
+        return born_s
+
+    def _kept_by_lru(self, lease: Lease) -> int:
+        """Return how many of its last turn's blocks plain LRU would still have, at most.
+
+        That evicts a block once so many others as the pool holds were used since. At least those
+        were that the sessions had that came since, and at least those that were handed out.
+        """
+        since = 0
+        for session in reversed(self._sessions):
+            if session == lease.session:
+                break
+            since += self._sessions[session].size
+        since = max(since, self.queue.handed_out - lease.handed_out)
+        return min(lease.size, max(0, len(self._blocks) - since))
+
+    def _forget_oldest(self) -> None:
+        if len(self._sessions) > self._most_sessions:
+            for session, lease in self._sessions.items():
+                if not lease.active:
+                    self._demote(lease)
+                    self.queue.close(lease.chain)
+                    self._waits.forget(session)
+                    del self._sessions[session]
+                    return
+
+    def _supersede(self, lease: Lease, *, is_known: bool) -> None:
+        """Let the blocks go first that the last turn had and this one did not use."""
+        chain = lease.chain
+        hand_over(self.queue, lease)
+        left = sum(1 for _ in self.queue.blocks_of(chain))
+        if not left:
+            return
+        if not is_known and 2 * left > lease.size and not lease.is_doubted:
+            # More likely a side call under the session's name than its next turn.
+            lease.is_doubted = True
+            return
+        lease.is_doubted = False
+        self.counts["superseded"] += 1
+        self.queue.drop(chain, lease.states if self._is_whole else ())
+
+    def _expect(self, lease: Lease, ttl_s: float | None) -> None:
+        expected = self._waits.expect(lease.session, lease.wait, lease.told_s)
+        if ttl_s is not None:
+            # Nobody holds a place for ever by saying so.
+            expected = expected._replace(lasts_s=min(float(ttl_s), MOST_LEASE_S))
+        lease.expected = expected
+        self._book.enter(lease)
+
+    def _retime(self, turn: ToldTurn) -> None:
+        lease = self._sessions.get(turn.session)
+        if lease is None or lease.active or lease.ended_s is None:
+            return
+        if turn.following == "end" or turn.ttl_s == 0:
+            self._demote(lease)
+        elif lease.is_held:
+            lease.wait = _WAITS.get(turn.following, lease.wait)
+            lease.told_s = lease.told_s if turn.gap_s is None else turn.gap_s
+            self._expect(lease, turn.ttl_s)
+
+    def _release(self, session: str) -> None:
+        """End a session: what is its alone goes first."""
+        lease = self._sessions.get(session)
+        if lease is None:
+            return
+        if lease.active:
+            lease.is_over = True
+            return
+        self.counts["released"] += 1
+        hand_over(self.queue, lease)
+        self._book.strike(lease)
+        self.queue.drop(lease.chain)
+        self._waits.forget(session)
+        del self._sessions[session]
+
+    def _rest(self, lease: Lease) -> None:
+        """Take in that a session has no request any more."""
+        if lease.is_over:
+            self._release(lease.session)
+        elif not lease.is_held:
+            lease.chain.is_open = False
+            hand_over(self.queue, lease)
+        else:
+            # It may have run out while the session was in use.
+            self._book.enter(lease)
+
+    def _demote(self, lease: Lease) -> None:
+        """End a lease: its blocks are ordinary ones that have been used just now."""
+        self._book.strike(lease)
+        hand_over(self.queue, lease)
+        self.queue.demote(lease.chain)
+
+    def _make_room(self, need: int) -> None:
+        # A batch, so that sessions are not sorted for each block of an answer.
+        need = max(need, len(self._blocks) >> 6)
+        for lease in self._book.victims(self.clock()):
+            self.counts["lost"] += not lease.is_cut
+            lease.is_cut = True
+            need -= self._give(lease, need)
+            if need <= 0:
+                return
+
+    def _enforce(self) -> None:
+        """Keep to the share of each tenant and to that of all."""
+        above, over = self._book.surplus()
+        if above <= 0 and max(over.values(), default=0) <= 0:
+            return
+        for lease in self._book.victims(self.clock()):
+            most = max(above, over[lease.tenant])
+            if most > 0:
+                count = self._give(lease, most)
+                above -= count
+                over[lease.tenant] -= count
+                self.counts["demoted"] += 1
+
+    def _give(self, lease: Lease, most: int) -> int:
+        """Make up to so many blocks of a lease ordinary, its tail first; return how many."""
+        count = lease.chain.blocks
+        if not self._is_whole and most < count:
+            given = self.queue.cut(lease.chain, most)
+            if given == most:
+                return given
+            count = given
+        self._demote(lease)
+        return count

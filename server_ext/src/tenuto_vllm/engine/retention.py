@@ -1,0 +1,156 @@
+"""What retention adds to vLLM's scheduler: four methods, none of which can fail a request.
+
+| method | what is added |
+|---|---|
+| `add_request` | the request's hint is read, and its session is in use |
+| `_free_blocks` | the blocks get their owner before they are freed, since a free may be put off |
+| `schedule` | leases end whose time has come |
+| `reset_prefix_cache` | all is forgotten, if it succeeded |
+
+`_free_blocks` is called once for each request that ends, by whatever path, and never for one that
+is preempted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from tenuto_vllm import logs
+from tenuto_vllm.config import ConfigError, Settings
+from tenuto_vllm.engine.compatibility import problem
+from tenuto_vllm.engine.decisions import DecisionLog
+from tenuto_vllm.engine.hints import take_hint
+from tenuto_vllm.engine.leases import Leases
+from tenuto_vllm.engine.queue import TurnQueue
+from tenuto_vllm.retention.hint import Hint
+
+
+class RetentionMixin:
+    """For a class that derives from vLLM's Scheduler.
+
+    Attributes:
+        tenuto: the keeper of leases; None where there is none, which one event tells.
+        tenuto_log: where decisions are written, if they are.
+    """
+
+    tenuto: Leases | None = None
+    tenuto_log: DecisionLog | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what vLLM's Scheduler takes."""
+        super().__init__(*args, **kwargs)
+        self._try(self._install)
+
+    def add_request(self, request: Any) -> None:
+        """Read what the request says of its session."""
+        if self.tenuto is not None:
+            self._try(self._began, self.tenuto, request)
+        above: Any = super()
+        above.add_request(request)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Let leases end first."""
+        if self.tenuto is not None:
+            self._try(self.tenuto.tick)
+        above: Any = super()
+        return above.schedule(*args, **kwargs)
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
+        """Forget all leases once the cache is empty."""
+        above: Any = super()
+        is_reset = above.reset_prefix_cache(*args, **kwargs)
+        if is_reset and self.tenuto is not None:
+            self._try(self.tenuto.clear)
+        return is_reset
+
+    def _free_blocks(self, request: Any) -> None:
+        hint: Hint | None = getattr(request, "tenuto_hint", None)
+        decision: str | None = None
+        if hint is not None and self.tenuto is not None:
+            decision = self._try(self._ends, self.tenuto, request, hint)
+        above: Any = super()
+        above._free_blocks(request)
+        if hint is not None and self.tenuto is not None:
+            self._try(self.tenuto.ended, hint, bool(decision))
+        if self.tenuto_log is not None and self.tenuto is not None:
+            decided = self.tenuto.decided(hint, decision or "none")
+            self.tenuto_log.write(request, hint, _cached_tokens(request), decided)
+
+    def _install(self) -> None:
+        try:
+            settings = Settings.from_env(os.environ)
+        except ConfigError as error:
+            _tell_off(str(error))
+            return
+        logs.set_up(settings.log)
+        if why := "it is switched off" if not settings.retention else problem(self):
+            _tell_off(why)
+            return
+        scheduler: Any = self
+        manager = scheduler.kv_cache_manager
+        pool = manager.block_pool
+        queue = TurnQueue(pool.free_block_queue, len(pool.blocks))
+        keeper = Leases(
+            queue,
+            pool.blocks,
+            groups=len(manager.coordinator.single_type_managers),
+            share=settings.lease_share,
+            tenant_share=settings.tenant_share,
+            sessions=settings.sessions,
+        )
+        if settings.decision_log is not None:
+            rank = scheduler.parallel_config.data_parallel_index
+            name = f"decisions-{rank}-{os.getpid()}"
+            size = getattr(pool, "hash_block_size", scheduler.block_size)
+            self.tenuto_log = DecisionLog(settings.decision_log, name, size)
+        pool.free_block_queue = queue
+        self.tenuto = keeper
+        logs.tell(logging.INFO, "retention_on", blocks=len(pool.blocks), share=settings.lease_share)
+
+    def _began(self, keeper: Leases, request: Any) -> None:
+        scheduler: Any = self
+        # vLLM takes it off the request with the first token.
+        request.tenuto_stats = getattr(request, "prefill_stats", None)
+        hint = take_hint(request)
+        # A further part of a prompt that is streamed in belongs to the request that is there.
+        if hint is not None and request.request_id not in scheduler.requests:
+            request.tenuto_hint = hint
+            keeper.began(hint)
+
+    def _ends(self, keeper: Leases, request: Any, hint: Hint) -> str | None:
+        """Let the keeper decide on the blocks of a request; None where it leaves none to keep."""
+        scheduler: Any = self
+        groups = scheduler.kv_cache_manager.coordinator.get_blocks(request.request_id)
+        if request.status.name == "FINISHED_ABORTED" or not any(groups):
+            return None
+        if len(groups) == 1:
+            table = groups[0]
+        else:
+            table = [block for group in groups for block in group if not block.is_null]
+        cached = _cached_tokens(request)
+        return keeper.ends(hint, table, cached // scheduler.block_size, cached)
+
+    def _try(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Do a step of ours; one that fails ends the retention, and no request."""
+        try:
+            return step(*args)
+        except Exception as error:
+            keeper, self.tenuto = self.tenuto, None
+            _tell_off(f"{type(error).__name__}: {error}")
+            if keeper is not None:
+                keeper.queue.disown()
+            return None
+
+
+def _cached_tokens(request: Any) -> int:
+    stats = getattr(request, "tenuto_stats", None)
+    # Before 0.31 the request has the count itself, -1 until it is known.
+    cached = getattr(stats, "num_cached_tokens", getattr(request, "num_cached_tokens", 0))
+    return max(0, cached)
+
+
+def _tell_off(why: str) -> None:
+    logs.tell(logging.WARNING, "retention_off", why=why)

@@ -1,0 +1,60 @@
+"""`TurnScheduler`: vLLM's scheduler, with blocks handed out in the order of the turns.
+
+vllm serve MODEL --middleware tenuto_vllm.TurnMiddleware --scheduler-cls tenuto_vllm.TurnScheduler
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from vllm.v1.engine.core import EngineCore
+
+from tenuto_vllm.engine.boundaries import BoundaryMixin
+from tenuto_vllm.engine.retention import RetentionMixin
+
+_SCHEDULERS = {
+    "diffusion": ("vllm.v1.core.sched.diffusion_scheduler", "DiffusionScheduler"),
+    "async": ("vllm.v1.core.sched.async_scheduler", "AsyncScheduler"),
+    "sync": ("vllm.v1.core.sched.scheduler", "Scheduler"),
+}
+
+
+class TurnMixin(BoundaryMixin, RetentionMixin):
+    """For a scheduler of one's own: `class Mine(TurnMixin, AsyncScheduler)`."""
+
+
+class TurnScheduler:
+    """For `--scheduler-cls`: makes the scheduler that vLLM would take, with `TurnMixin`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Return it; arguments are those of vLLM's Scheduler."""
+        config = kwargs["vllm_config"] if "vllm_config" in kwargs else args[0]
+        if getattr(config.model_config, "is_diffusion", False):
+            kind = "diffusion"
+        else:
+            kind = "async" if config.scheduler_config.async_scheduling else "sync"
+        module, name = _SCHEDULERS[kind]
+        return _with_turns(getattr(importlib.import_module(module), name))(*args, **kwargs)
+
+
+@functools.cache
+def _with_turns(base: type) -> type:
+    return type(f"Turn{base.__name__}", (TurnMixin, base), {"__module__": __name__})
+
+
+def _tenuto_told(self: Any, text: str) -> None:
+    keeper = getattr(self.scheduler, "tenuto", None)
+    if keeper is not None:
+        keeper.told(text)
+
+
+def _tenuto_state(self: Any) -> dict[str, Any]:
+    keeper = getattr(self.scheduler, "tenuto", None)
+    return {} if keeper is None else keeper.state()
+
+
+# API processes call an engine's utilities by their name on its core.
+for _utility in (_tenuto_told, _tenuto_state):
+    setattr(EngineCore, _utility.__name__[1:], _utility)

@@ -1,0 +1,77 @@
+"""Whose a block is when sessions share a prefix.
+
+A block is its session's that computed it, so that a fork leaves its parent's prefix with the
+parent. Whoever uses it as well is its heir, and gets it when the owner gives it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenuto_vllm.engine.lease import Lease, alive
+from tenuto_vllm.engine.queue import TurnQueue
+
+
+def claim(queue: TurnQueue, lease: Lease, table: Sequence[Any], hits: int) -> None:
+    """Make a turn's blocks its session's, but for those of other living sessions.
+
+    Args:
+        queue: of the free blocks.
+        lease: of the session.
+        table: the turn's blocks.
+        hits: how many leading ones may be of another session or another turn.
+    """
+    owners, chain = queue.owners, lease.chain
+    hits = min(hits, len(table))
+    looked = hits
+    if hits and owners[table[hits - 1].block_id] is chain:
+        # What follows the other sessions' blocks was this one's a turn ago.
+        looked = min(hits, lease.foreign)
+    lease.foreign = 0
+    for at in range(looked):
+        if _claim(queue, lease, table[at].block_id):
+            lease.foreign = at + 1
+    for block in table[hits:]:
+        number = block.block_id
+        if owners[number] is None:
+            owners[number] = chain
+        else:
+            _claim(queue, lease, number)
+
+
+def adopt(queue: TurnQueue, lease: Lease, number: int) -> bool:
+    """Make a checkpoint a session's; return False where it is another living one's."""
+    owner = queue.owners[number]
+    if owner is not None and owner is not lease.chain and alive(owner):
+        return False
+    queue.owners[number] = lease.chain
+    if number not in lease.states:
+        lease.states.append(number)
+    return True
+
+
+def hand_over(queue: TurnQueue, lease: Lease) -> None:
+    """Give the free blocks of a session that others use as well to those who are alive."""
+    if not queue.heirs:
+        return
+    for block in queue.blocks_of(lease.chain):
+        heir = queue.heirs.pop(block.block_id, None)
+        if heir is not None:
+            heir = heir if alive(heir) else None
+            queue.owners[block.block_id] = heir
+            queue.put(block, heir)
+
+
+def _claim(queue: TurnQueue, lease: Lease, number: int) -> bool:
+    """Take a block whose owner is dead; return whether it is another living one's."""
+    owner = queue.owners[number]
+    if owner is lease.chain:
+        return False
+    if owner is None or not alive(owner):
+        queue.owners[number] = lease.chain
+        return False
+    queue.heirs[number] = lease.chain
+    # The hit took it out of the owner's chain uncounted, and it is counted as it joins again.
+    owner.blocks = max(0, owner.blocks - 1)
+    return True

@@ -1,0 +1,189 @@
+"""Which states of a hybrid model are kept: what a request wants, on top of what vLLM keeps.
+
+Duck-typed: it imports nothing of vLLM. Whatever fails is counted and leaves vLLM's own behaviour.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tenuto_vllm.retention.boundaries import LAST_TURNS, End, wanted
+from tenuto_vllm.retention.hint import Hint
+from tenuto_vllm.retention.messages import Roles
+
+_SESSIONS = 8192
+_WORTHLESS = frozenset({"FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED"})
+
+
+class Group(NamedTuple):
+    """Layers of one kind that cannot resume anywhere.
+
+    Attributes:
+        manager: vLLM's.
+        size: tokens of a block.
+        blocks: that one state takes; of linear attention 1.
+        is_linear: a state exists only where a chunk or a block of the answer ended.
+    """
+
+    manager: Any
+    size: int
+    blocks: int
+    is_linear: bool
+
+
+class States:
+    """For one scheduler, and called by its thread alone.
+
+    Args:
+        scheduler: vLLM's; its `tenuto` keeps the leases, where there is one.
+        groups: of layers that cannot resume anywhere.
+        roles: how messages begin; None where that is unknown.
+
+    Attributes:
+        counts: positions that were wanted, windows kept at the end of an answer, and what failed.
+    """
+
+    def __init__(self, scheduler: Any, groups: Sequence[Group], roles: Roles | None) -> None:
+        self.counts: Counter[str] = Counter(wanted=0, answers=0, failed=0)
+        self._scheduler = scheduler
+        self._groups = groups
+        self._roles = roles
+        self._block: int = scheduler.block_size
+        self._hash_block: int = scheduler.kv_cache_manager.block_pool.hash_block_size
+        self._ends: OrderedDict[str, deque[End]] = OrderedDict()
+        for group in groups:
+            self._widen(group)
+
+    def cut(self, request: Any, start: int, count: int) -> int:
+        """Return how many tokens a chunk of the prompt has, at most `count`."""
+        hint = _hint(request)
+        if hint is None or count <= 0:
+            return count
+        for position in self._wanted(request, hint, start):
+            if start < position < start + count:
+                return position - start
+        return count
+
+    def ended(self, request: Any) -> None:
+        """Keep the state at the end of an answer, and remember where that is."""
+        hint = _hint(request)
+        if hint is None or request.status.name in _WORTHLESS:
+            return
+        try:
+            # The last token was sampled, and is in no cache.
+            done = min(request.num_computed_tokens, request.num_tokens - 1)
+            for group in self._groups:
+                if not group.is_linear:
+                    self._keep_window(group, request, done)
+            end = done // self._block * self._block
+            if (key := self._key(request, end)) is not None:
+                ends = self._ends.setdefault(hint.session, deque(maxlen=LAST_TURNS))
+                ends.append(End(end, key))
+                self._ends.move_to_end(hint.session)
+                if len(self._ends) > _SESSIONS:
+                    self._ends.popitem(last=False)
+        except Exception:
+            self.counts["failed"] += 1
+
+    def _wanted(self, request: Any, hint: Hint, cached: int) -> tuple[int, ...]:
+        """Return the wanted positions of a request, found out once for all its chunks."""
+        held: tuple[int, tuple[int, ...]] | None = getattr(request, "tenuto_wanted", None)
+        # One that was preempted begins again, and may find less.
+        if held is not None and held[0] <= cached:
+            return held[1]
+        found: tuple[int, ...] = ()
+        try:
+            found = wanted(
+                request.prompt_token_ids or (),
+                hint.turn,
+                block=self._block,
+                cached=cached,
+                roles=self._roles,
+                earlier=(*self._ends.get(hint.session, ()), *self._ends.get(hint.parent, ())),
+                key_at=lambda position: self._key(request, position),
+            )
+            self.counts["wanted"] += len(found)
+        except Exception:
+            self.counts["failed"] += 1
+        request.tenuto_wanted = (cached, found)
+        return found
+
+    def _key(self, request: Any, position: int) -> object:
+        """Return vLLM's hash of the tokens before a position, None where it has none."""
+        index = position // self._hash_block - 1
+        return request.block_hashes[index] if 0 <= index < len(request.block_hashes) else None
+
+    def _widen(self, group: Group) -> None:
+        manager, size = group.manager, group.size
+        original, cached_blocks = manager.cache_blocks, manager.num_cached_block
+
+        def cache_blocks(
+            request: Any,
+            num_tokens: int,
+            retention_interval: int | None = None,
+            *,
+            replay_boundaries: Sequence[int],
+        ) -> None:
+            before: int = cached_blocks.get(request.request_id, 0)
+            # Of an answer most tokens complete no block.
+            hint = _hint(request) if num_tokens // size > before else None
+            positions = replay_boundaries
+            if hint is not None:
+                positions = (*positions, *self._wanted(request, hint, before * size))
+                if group.is_linear and num_tokens > request.num_prompt_tokens:
+                    positions = (*positions, num_tokens)
+            original(
+                request,
+                num_tokens,
+                retention_interval=retention_interval,
+                replay_boundaries=positions,
+            )
+            if hint is not None:
+                self._adopt(group, request, hint, before, positions)
+
+        manager.cache_blocks = cache_blocks
+
+    def _adopt(
+        self, group: Group, request: Any, hint: Hint, before: int, positions: Sequence[int]
+    ) -> None:
+        """Hand the states that were just kept to the keeper: they leave the request early."""
+        keeper: Any = getattr(self._scheduler, "tenuto", None)
+        if keeper is None:
+            return
+        try:
+            name = request.request_id
+            blocks = group.manager.req_to_blocks[name]
+            after = min(group.manager.num_cached_block.get(name, 0), len(blocks))
+            for position in sorted({*positions, request.shared_prefix_boundary}):
+                end = position // self._block * self._block // group.size
+                for block in blocks[max(before, end - group.blocks) : min(after, end)]:
+                    if block.block_hash is not None and not block.is_null:
+                        keeper.adopt(hint, block)
+        except Exception:
+            self.counts["failed"] += 1
+
+    def _keep_window(self, group: Group, request: Any, done: int) -> None:
+        manager, name = group.manager, request.request_id
+        blocks = manager.req_to_blocks.get(name) or ()
+        end = done // self._block * self._block // group.size
+        window = range(max(0, end - group.blocks), end)
+        if not window or end > len(blocks) or any(blocks[index].is_null for index in window):
+            return
+        missing = [index for index in window if blocks[index].block_hash is None]
+        for index in missing:
+            manager.block_pool.cache_full_blocks(
+                request=request,
+                blocks=blocks,
+                num_cached_blocks=index,
+                num_full_blocks=index + 1,
+                block_size=manager.block_size,
+                kv_cache_group_id=manager.kv_cache_group_id,
+            )
+        self.counts["answers"] += bool(missing)
+
+
+def _hint(request: Any) -> Hint | None:
+    hint: Hint | None = getattr(request, "tenuto_hint", None)
+    return None if hint is None or hint.turn.kind == "auxiliary" else hint

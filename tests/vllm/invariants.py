@@ -1,0 +1,35 @@
+"""What must hold of the segmented queue between any two calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenuto_vllm.engine.queue import Chain, TurnQueue
+
+
+def check(queue: TurnQueue) -> None:
+    """Walk the list and fail where its links, marks, chains or count are wrong."""
+    chain: Chain | None = None
+    marks: list[Any] = []
+    count, block = 0, queue.fake_free_list_head
+    while block is not queue.fake_free_list_tail:
+        following: Any = block.next_free_block
+        assert following.prev_free_block is block
+        block = following
+        if block is queue.fake_free_list_tail:
+            break
+        if block.block_id >= 0:
+            assert block.ref_cnt == 0
+            assert chain is not None or len(marks) < 2, "a leased block in no chain"
+            count += 1
+        elif block.chain is None:
+            assert chain is None, "a segment ends within a chain"
+            marks.append(block)
+        else:
+            assert block is (block.chain.start if chain is None else block.chain.end)
+            assert block.chain.place == ("ordinary" if len(marks) == 1 else "leased")
+            chain = block.chain if chain is None else None
+    assert chain is None, "a chain does not end"
+    # By identity: two equal blocks would compare all that they are linked with.
+    assert [id(mark) for mark in marks] == [id(queue._first), id(queue._last)]
+    assert count == queue.num_free_blocks
