@@ -3,8 +3,8 @@
     python -m benchmarks.retention_hybrid [--table]
 
 One agent's turns, two forks, a compaction and an edited history on a real server with tiny models,
-once for each setting. Prints JSON; progress goes to stderr. With `--table` the rows of
-docs/hybrid.md are printed from the stored JSON instead.
+once for each setting. Prints JSON; progress goes to stderr. With `--table` the tables
+of docs/hybrid.md are printed from the stored JSON instead.
 """
 
 from __future__ import annotations
@@ -172,25 +172,27 @@ def main() -> None:
 
 
 def table(told: dict[str, Any]) -> str:
-    """Return the rows of docs/hybrid.md: cached tokens of each case by setting."""
-    kinds = list(told["models"])
-    names = [f"{kind}: {setting}" for kind in kinds for setting in SETTINGS]
-    sides = [told["models"][kind]["settings"][setting] for kind in kinds for setting in SETTINGS]
-    lines = [
-        f"| | prompt | shared | {' | '.join(names)} |",
-        f"|---|--:|--:|{'--:|' * len(names)}",
-    ]
-    for one, *others in zip(*(side["cases"] for side in sides), strict=True):
+    """Return the tables of docs/hybrid.md: cached tokens of each case by setting."""
+    return "\n\n".join(
+        _table(f"{kind}, blocks of {told['block_size'][kind]}", told["models"][kind]["settings"])
+        for kind in told["models"]
+    )
+
+
+def _table(title: str, sides: dict[str, Any]) -> str:
+    lines = [f"| {title} | prompt | shared | {' | '.join(sides)} |"]
+    lines.append(f"|---|--:|--:|{'--:|' * len(sides)}")
+    for one, *others in zip(*(side["cases"] for side in sides.values()), strict=True):
         cached = " | ".join(f"{case['cached']:,}" for case in (one, *others))
         lines.append(f"| {one['name']} | {one['prompt']:,} | {one['boundary']:,} | {cached} |")
     for what, is_full in (("attention", True), ("state", False)):
-        blocks = [
+        counts = [
             sum(
                 n for kind, n in side["cached_blocks"].items() if kind.startswith("Full") is is_full
             )
-            for side in sides
+            for side in sides.values()
         ]
-        lines.append(f"| cached {what} blocks | | | {' | '.join(map(str, blocks))} |")
+        lines.append(f"| {what} blocks cached | | | {' | '.join(map(str, counts))} |")
     return "\n".join(lines)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenuto_vllm.engine.queue import Chain, TurnQueue
+from tenuto_vllm.engine.chain import Chain
+from tenuto_vllm.engine.queue import TurnQueue
 
 
 def check(queue: TurnQueue) -> None:

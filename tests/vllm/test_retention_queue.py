@@ -13,7 +13,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
-    from tenuto_vllm.engine.queue import Chain, TurnQueue
+    from tenuto_vllm.engine.chain import Chain
+    from tenuto_vllm.engine.queue import TurnQueue
     from tests.vllm.invariants import check
 
 BLOCKS, CHAINS, STEPS = 60, 5, 4000

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import retention_hybrid
 from tenuto_vllm import cli
 from tenuto_vllm.flags import advise
 
@@ -204,3 +205,24 @@ def test_without_a_configuration_a_sentence_says_where_it_was_looked_for(
     assert not told.out
     assert told.err.startswith("tenuto: ")
     assert why in told.err
+
+
+def test_the_page_of_hybrid_models_shows_the_stored_figures_and_they_are_what_is_promised() -> None:
+    stored = json.loads(retention_hybrid.FILE.read_text("utf-8"))
+    page = retention_hybrid.FILE.parents[1] / "hybrid.md"
+    assert retention_hybrid.table(stored) in page.read_text("utf-8")
+    for kind, told in stored["models"].items():
+        block, sides = stored["block_size"][kind], told["settings"]
+        assert told["same_answers"]
+        assert all(
+            case["cached"] == max(0, case["boundary"] - 1) // block * block
+            for case in sides["tenuto"]["cases"]
+        )
+        missed = [
+            case["name"]
+            for case, ours in zip(
+                sides["interval 0"]["cases"], sides["tenuto"]["cases"], strict=True
+            )
+            if case["cached"] < ours["cached"]
+        ]
+        assert len(missed) >= 5

@@ -42,24 +42,6 @@ class BoundaryMixin:
         except Exception as error:
             _off(f"this vLLM is unknown ({type(error).__name__})")
 
-    def _mamba_block_aligned_split(
-        self,
-        request: Any,
-        num_new_tokens: int,
-        num_new_local_computed_tokens: int = 0,
-        num_external_computed_tokens: int = 0,
-        *args: Any,
-        **kwargs: Any,
-    ) -> int:
-        above: Any = super()
-        known = (num_new_local_computed_tokens, num_external_computed_tokens)
-        count: int = above._mamba_block_aligned_split(
-            request, num_new_tokens, *known, *args, **kwargs
-        )
-        if self.tenuto_states is None:
-            return count
-        return self.tenuto_states.cut(request, request.num_computed_tokens + sum(known), count)
-
     def _free_blocks(self, request: Any) -> None:
         if self.tenuto_states is not None:
             self.tenuto_states.ended(request)

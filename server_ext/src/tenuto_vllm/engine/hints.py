@@ -13,13 +13,13 @@ def take_hint(request: Any) -> Hint | None:
     | carrier | vLLM |
     |---|---|
     | an action `tenuto.turn` in `kv_hints` | from 0.31 |
-    | the session id, packed | all |
+    | the session id, packed | before; later a client could write one into its body |
     """
-    envelope = getattr(request, "kv_hints", None)
-    if envelope is not None:
-        for action in envelope.actions:
+    if hasattr(request, "kv_hints"):
+        for action in request.kv_hints.actions if request.kv_hints is not None else ():
             if action.action_type == ACTION:
                 return unpack(action.payload.get("hint"))
+        return None
     packed = getattr(request, "session_id", None)
     if not packed or ";" not in packed:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from tenuto_vllm.engine.queue import Chain
+from tenuto_vllm.engine.chain import Chain
 from tenuto_vllm.retention.held import Wait
 from tenuto_vllm.retention.order import Leased
 from tenuto_vllm.retention.waits import Expectation

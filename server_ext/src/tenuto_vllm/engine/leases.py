@@ -7,13 +7,14 @@ prefers is decided in `tenuto_vllm.retention`. Nothing in here changes how many 
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenuto_vllm.engine.book import Book
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
+from tenuto_vllm.engine.sessions import Sessions
 from tenuto_vllm.engine.sharing import adopt, claim, hand_over
 from tenuto_vllm.retention.held import Wait
 from tenuto_vllm.retention.hint import Hint
@@ -57,10 +58,8 @@ class Leases:
         self.counts: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._blocks = blocks
         self._is_whole = groups > 1
-        self._most_sessions = sessions
-        self._sessions: OrderedDict[str, Lease] = OrderedDict()
+        self._sessions = Sessions(sessions)
         self._book = Book(int(share * len(blocks)), int(tenant_share * len(blocks)))
-        self._runs: OrderedDict[str, float] = OrderedDict()
         self._waits = Waits(sessions)
         queue.make_room = self._make_room
 
@@ -69,11 +68,7 @@ class Leases:
         if hint.turn.kind == "auxiliary":
             return
         now_s = self.clock()
-        lease = self._sessions.get(hint.session)
-        if lease is None:
-            born_s = self._born(hint.run, now_s)
-            lease = self._sessions[hint.session] = Lease(hint.session, born_s)
-            self._forget_oldest()
+        lease = self._sessions.open(hint, now_s)
         lease.active += 1
         if lease.active == 1 and lease.ended_s is not None and not hint.turn.attempt:
             self.counts["returned"] += 1
@@ -82,7 +77,10 @@ class Leases:
             lease.lru_kept = self._kept_by_lru(lease)
             # Its blocks are about to be used, and do not count as leased.
             lease.chain.blocks = 0
-        self._sessions.move_to_end(hint.session)
+        self._sessions.touch(lease)
+        if (surplus := self._sessions.surplus()) is not None:
+            self._demote(surplus)
+            self._forget(surplus)
 
     def ends(self, hint: Hint, table: Sequence[Any], hits: int, cached_tokens: int) -> str:
         """Take in that a turn has ended, before its blocks are freed.
@@ -169,7 +167,7 @@ class Leases:
 
     def clear(self) -> None:
         """Forget all blocks: the cache has been emptied. What was learnt of waits stays."""
-        for lease in list(self._sessions.values()):
+        for lease in self._sessions:
             self._demote(lease)
             self.queue.close(lease.chain)
             lease.states.clear()
@@ -200,39 +198,20 @@ class Leases:
             said |= {"wait_s": expected.wait_s, "lasts_s": expected.lasts_s, "told_s": lease.told_s}
         return said
 
-    def _born(self, run: str, now_s: float) -> float:
-        """Return when a run was first seen; a session of no run is one of its own."""
-        if not run:
-            return now_s
-        born_s = self._runs.setdefault(run, now_s)
-        self._runs.move_to_end(run)
-        if len(self._runs) > self._most_sessions:
-            self._runs.popitem(last=False)
-        return born_s
-
     def _kept_by_lru(self, lease: Lease) -> int:
         """Return how many of its last turn's blocks plain LRU would still have, at most.
 
         That evicts a block once so many others as the pool holds were used since. At least those
-        were that the sessions had that came since, and at least those that were handed out.
+        were that the sessions have that came since, and at least those that were handed out.
         """
-        since = 0
-        for session in reversed(self._sessions):
-            if session == lease.session:
-                break
-            since += self._sessions[session].size
-        since = max(since, self.queue.handed_out - lease.handed_out)
+        handed_out = self.queue.handed_out - lease.handed_out
+        since = max(self._sessions.used_since(lease), handed_out)
         return min(lease.size, max(0, len(self._blocks) - since))
 
-    def _forget_oldest(self) -> None:
-        if len(self._sessions) > self._most_sessions:
-            for session, lease in self._sessions.items():
-                if not lease.active:
-                    self._demote(lease)
-                    self.queue.close(lease.chain)
-                    self._waits.forget(session)
-                    del self._sessions[session]
-                    return
+    def _forget(self, lease: Lease) -> None:
+        self.queue.close(lease.chain)
+        self._waits.forget(lease.session)
+        self._sessions.forget(lease)
 
     def _supersede(self, lease: Lease, *, is_known: bool) -> None:
         """Let the blocks go first that the last turn had and this one did not use."""
@@ -280,8 +259,7 @@ class Leases:
         hand_over(self.queue, lease)
         self._book.strike(lease)
         self.queue.drop(lease.chain)
-        self._waits.forget(session)
-        del self._sessions[session]
+        self._forget(lease)
 
     def _rest(self, lease: Lease) -> None:
         """Take in that a session has no request any more."""

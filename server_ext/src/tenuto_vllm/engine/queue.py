@@ -12,49 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterator
-from typing import Any, Literal
+from typing import Any
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
 from tenuto_vllm import logs
-
-Place = Literal["", "ordinary", "leased"]
-
-
-class Mark(KVCacheBlock):
-    """A place in the list.
-
-    Attributes:
-        chain: that begins or ends here; None at the end of a segment.
-    """
-
-    __slots__ = ("chain",)
-
-    def __init__(self, chain: Chain | None = None) -> None:
-        super().__init__(block_id=-1)
-        self.chain = chain
-
-
-class Chain:
-    """The free blocks of one session, in the order in which they go.
-
-    Attributes:
-        lease: whose they are; the queue never looks at it.
-        start, end: marks around them.
-        place: segment that the marks are in; empty while they are in none.
-        is_open: blocks that it owns join it when they are freed.
-        blocks: how many were put in. Hits take blocks out uncounted: it is an upper bound.
-    """
-
-    __slots__ = ("blocks", "end", "is_open", "lease", "place", "start")
-
-    def __init__(self, lease: Any = None) -> None:
-        self.lease = lease
-        self.start: Any = Mark(self)
-        self.end: Any = Mark(self)
-        self.place: Place = ""
-        self.is_open = False
-        self.blocks = 0
+from tenuto_vllm.engine.chain import Chain, Mark, link, unlink
 
 
 class TurnQueue(FreeKVCacheBlockQueue):
@@ -83,8 +46,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
         self.handed_out = 0
         self.make_room: Callable[[int], None] = _make_none
         self._first, self._last = Mark(), Mark()
-        _link(self._first, self._first, self.fake_free_list_head.next_free_block)
-        _link(self._last, self._last, self.fake_free_list_tail)
+        link(self._first, self._first, self.fake_free_list_head.next_free_block)
+        link(self._last, self._last, self.fake_free_list_tail)
         self.discard = Chain()
         # It has no marks of its own: it ends where the first segment does.
         self.discard.end, self.discard.is_open = self._first, True
@@ -212,8 +175,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
             last, count = last.next_free_block, count + 1
         if count:
             first = chain.start.next_free_block
-            _unlink(first, last)
-            _link(first, last, self._last)
+            unlink(first, last)
+            link(first, last, self._last)
         chain.blocks = max(0, chain.blocks - count)
         return count
 
@@ -230,8 +193,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
                 kept += 1
                 continue
             self.owners[block.block_id] = None
-            _unlink(block, block)
-            _link(block, block, self._first)
+            unlink(block, block)
+            link(block, block, self._first)
         if kept:
             chain.blocks = kept
         else:
@@ -240,18 +203,18 @@ class TurnQueue(FreeKVCacheBlockQueue):
     def close(self, chain: Chain) -> None:
         """Take a chain's marks off the list; its blocks stay where they are."""
         if chain.place:
-            _unlink(chain.start, chain.start)
-            _unlink(chain.end, chain.end)
+            unlink(chain.start, chain.start)
+            unlink(chain.end, chain.end)
             chain.place, chain.is_open, chain.blocks = "", False, 0
 
     def put(self, block: Any, chain: Chain | None) -> None:
         """Move one free block to the end of a leased chain, or of the ordinary blocks."""
-        _unlink(block, block)
+        unlink(block, block)
         if chain is not None and chain.is_open:
-            _link(block, block, chain.end)
+            link(block, block, chain.end)
             chain.blocks += 1
         else:
-            _link(block, block, self._last)
+            link(block, block, self._last)
 
     def blocks_of(self, chain: Chain) -> Iterator[Any]:
         """Yield the blocks of a chain; each may be moved while it is looked at."""
@@ -319,24 +282,11 @@ class TurnQueue(FreeKVCacheBlockQueue):
 
     def _move(self, chain: Chain, before: Any) -> None:
         if chain.place:
-            _unlink(chain.start, chain.end)
+            unlink(chain.start, chain.end)
         else:
             chain.start.next_free_block, chain.end.prev_free_block = chain.end, chain.start
-        _link(chain.start, chain.end, before)
+        link(chain.start, chain.end, before)
 
 
 def _make_none(_need: int) -> None:
     """Make no room: the front chain goes as it stands."""
-
-
-def _link(first: Any, last: Any, following: Any) -> None:
-    """Put a stretch in front of a node."""
-    before = following.prev_free_block
-    before.next_free_block, first.prev_free_block = first, before
-    last.next_free_block, following.prev_free_block = following, last
-
-
-def _unlink(first: Any, last: Any) -> None:
-    """Take a stretch out; it stays linked within."""
-    before, following = first.prev_free_block, last.next_free_block
-    before.next_free_block, following.prev_free_block = following, before

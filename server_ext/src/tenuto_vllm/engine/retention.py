@@ -13,19 +13,21 @@ is preempted.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto_vllm import logs
 from tenuto_vllm.config import ConfigError, Settings
 from tenuto_vllm.engine.compatibility import problem
 from tenuto_vllm.engine.decisions import DecisionLog
 from tenuto_vllm.engine.hints import take_hint
-from tenuto_vllm.engine.leases import Leases
-from tenuto_vllm.engine.queue import TurnQueue
 from tenuto_vllm.retention.hint import Hint
+
+if TYPE_CHECKING:
+    from tenuto_vllm.engine.leases import Leases
 
 
 class RetentionMixin:
@@ -92,8 +94,11 @@ class RetentionMixin:
         scheduler: Any = self
         manager = scheduler.kv_cache_manager
         pool = manager.block_pool
-        queue = TurnQueue(pool.free_block_queue, len(pool.blocks))
-        keeper = Leases(
+        # What derives from vLLM's classes is loaded here, where there is a vLLM.
+        queues = importlib.import_module("tenuto_vllm.engine.queue")
+        keepers = importlib.import_module("tenuto_vllm.engine.leases")
+        queue = queues.TurnQueue(pool.free_block_queue, len(pool.blocks))
+        keeper = keepers.Leases(
             queue,
             pool.blocks,
             groups=len(manager.coordinator.single_type_managers),
@@ -106,6 +111,7 @@ class RetentionMixin:
             name = f"decisions-{rank}-{os.getpid()}"
             size = getattr(pool, "hash_block_size", scheduler.block_size)
             self.tenuto_log = DecisionLog(settings.decision_log, name, size)
+        _offer_utilities()
         pool.free_block_queue = queue
         self.tenuto = keeper
         logs.tell(logging.INFO, "retention_on", blocks=len(pool.blocks), share=settings.lease_share)
@@ -154,3 +160,18 @@ def _cached_tokens(request: Any) -> int:
 
 def _tell_off(why: str) -> None:
     logs.tell(logging.WARNING, "retention_off", why=why)
+
+
+def _offer_utilities() -> None:
+    """Let API processes call `tenuto_told` and `tenuto_state`, by name, as vLLM's own utilities."""
+
+    def told(self: Any, text: str) -> None:
+        if (keeper := getattr(self.scheduler, "tenuto", None)) is not None:
+            keeper.told(text)
+
+    def state(self: Any) -> dict[str, Any]:
+        keeper = getattr(self.scheduler, "tenuto", None)
+        return {} if keeper is None else keeper.state()
+
+    core = importlib.import_module("vllm.v1.engine.core").EngineCore
+    core.tenuto_told, core.tenuto_state = told, state

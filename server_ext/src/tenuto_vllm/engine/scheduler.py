@@ -9,8 +9,6 @@ import functools
 import importlib
 from typing import Any
 
-from vllm.v1.engine.core import EngineCore
-
 from tenuto_vllm.engine.boundaries import BoundaryMixin
 from tenuto_vllm.engine.retention import RetentionMixin
 
@@ -42,19 +40,3 @@ class TurnScheduler:
 @functools.cache
 def _with_turns(base: type) -> type:
     return type(f"Turn{base.__name__}", (TurnMixin, base), {"__module__": __name__})
-
-
-def _tenuto_told(self: Any, text: str) -> None:
-    keeper = getattr(self.scheduler, "tenuto", None)
-    if keeper is not None:
-        keeper.told(text)
-
-
-def _tenuto_state(self: Any) -> dict[str, Any]:
-    keeper = getattr(self.scheduler, "tenuto", None)
-    return {} if keeper is None else keeper.state()
-
-
-# API processes call an engine's utilities by their name on its core.
-for _utility in (_tenuto_told, _tenuto_state):
-    setattr(EngineCore, _utility.__name__[1:], _utility)

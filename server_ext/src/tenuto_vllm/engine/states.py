@@ -54,17 +54,8 @@ class States:
         self._hash_block: int = scheduler.kv_cache_manager.block_pool.hash_block_size
         self._ends: OrderedDict[str, deque[End]] = OrderedDict()
         for group in groups:
-            self._widen(group)
-
-    def cut(self, request: Any, start: int, count: int) -> int:
-        """Return how many tokens a chunk of the prompt has, at most `count`."""
-        hint = _hint(request)
-        if hint is None or count <= 0:
-            return count
-        for position in self._wanted(request, hint, start):
-            if start < position < start + count:
-                return position - start
-        return count
+            self._widen_cache(group)
+        self._widen_split()
 
     def ended(self, request: Any) -> None:
         """Keep the state at the end of an answer, and remember where that is."""
@@ -115,7 +106,31 @@ class States:
         index = position // self._hash_block - 1
         return request.block_hashes[index] if 0 <= index < len(request.block_hashes) else None
 
-    def _widen(self, group: Group) -> None:
+    def _widen_split(self) -> None:
+        original = self._scheduler._mamba_block_aligned_split
+
+        def split(
+            request: Any,
+            num_new_tokens: int,
+            num_new_local_computed_tokens: int = 0,
+            num_external_computed_tokens: int = 0,
+            *args: Any,
+            **kwargs: Any,
+        ) -> int:
+            found = num_new_local_computed_tokens, num_external_computed_tokens
+            count: int = original(request, num_new_tokens, *found, *args, **kwargs)
+            # An answer's tokens come one by one.
+            if count < 2 or (hint := _hint(request)) is None:
+                return count
+            start = request.num_computed_tokens + sum(found)
+            for position in self._wanted(request, hint, start):
+                if start < position < start + count:
+                    return position - start
+            return count
+
+        self._scheduler._mamba_block_aligned_split = split
+
+    def _widen_cache(self, group: Group) -> None:
         manager, size = group.manager, group.size
         original, cached_blocks = manager.cache_blocks, manager.num_cached_block
 
@@ -128,20 +143,16 @@ class States:
         ) -> None:
             before: int = cached_blocks.get(request.request_id, 0)
             # Of an answer most tokens complete no block.
-            hint = _hint(request) if num_tokens // size > before else None
-            positions = replay_boundaries
-            if hint is not None:
-                positions = (*positions, *self._wanted(request, hint, before * size))
-                if group.is_linear and num_tokens > request.num_prompt_tokens:
-                    positions = (*positions, num_tokens)
-            original(
-                request,
-                num_tokens,
-                retention_interval=retention_interval,
-                replay_boundaries=positions,
-            )
-            if hint is not None:
-                self._adopt(group, request, hint, before, positions)
+            if num_tokens // size <= before or (hint := _hint(request)) is None:
+                original(
+                    request, num_tokens, retention_interval, replay_boundaries=replay_boundaries
+                )
+                return
+            positions = (*replay_boundaries, *self._wanted(request, hint, before * size))
+            if group.is_linear and num_tokens > request.num_prompt_tokens:
+                positions = (*positions, num_tokens)
+            original(request, num_tokens, retention_interval, replay_boundaries=positions)
+            self._adopt(group, request, hint, before, positions)
 
         manager.cache_blocks = cache_blocks
 

@@ -51,8 +51,8 @@ def wanted(
 ) -> tuple[int, ...]:
     """Return at most 16 positions in tokens, ascending multiples of `block`.
 
-    They lie behind what was cached and before the prompt's last token, which is computed in any
-    case. Where there are more, the first are left out: the later ones save more.
+    They lie behind what was cached and before the state that vLLM keeps by itself. Where there are
+    more, the first are left out: the later ones save more.
 
     Args:
         ids: the prompt.
@@ -71,11 +71,12 @@ def wanted(
         positions += [ends[at] for at in turn.at if -len(ends) <= at < len(ends)]
         if is_first:
             positions.append(system_end(ids, starts, roles))
-    last = len(ids) - 1
-    positions += [end.position for end in earlier if _is_of(end, key_at, last)]
-    aligned = {position // block * block for position in positions if position <= last}
-    return tuple(sorted(one for one in aligned if one > cached)[-MOST_POSITIONS:])
-
-
-def _is_of(end: End, key_at: Callable[[int], object], last: int) -> bool:
-    return end.position <= last and end.key == key_at(end.position)
+    # The prompt's last token is computed in any case, so vLLM's is before it.
+    kept = max(0, len(ids) - 1) // block * block
+    positions += [
+        end.position
+        for end in earlier
+        if cached < end.position < kept and end.key == key_at(end.position)
+    ]
+    aligned = {position // block * block for position in positions}
+    return tuple(sorted(one for one in aligned if cached < one < kept)[-MOST_POSITIONS:])
