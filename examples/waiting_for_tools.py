@@ -1,6 +1,6 @@
 """What retention is for: while an agent's tool runs, others fill the cache.
 
-python examples/waiting_for_tools.py               # the embedded engine, twice: LRU, and with leases
+python examples/waiting_for_tools.py               # the embedded engine: LRU, and with leases
 python examples/waiting_for_tools.py --base-url http://127.0.0.1:8000/v1 --model NAME
 """
 

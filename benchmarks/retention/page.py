@@ -13,17 +13,16 @@ NAMES = ("workload", "serving", "cost")
 _PAGE = """\
 # Retention in figures
 
-Written by `python -m benchmarks.retention.page` from [what was measured](measurements). How it works:
-[retention](retention.md); on the open corpus: [simulations](simulations.md#retention); hybrid
-models: [there](hybrid.md#measured).
+Written by `python -m benchmarks.retention.page` from [what was measured](measurements). How it
+works: [retention](retention.md); on the open corpus: [simulations](simulations.md#retention);
+hybrid models: [there](hybrid.md#measured).
 
 ## On a real vLLM
 
 `python -m benchmarks.retention.serving`, {serving_machine}; vLLM 0.32 (CPU build), a tiny random
-model, blocks of {block} tokens, {repeat} runs of each side in turn. Recorded coding sessions, lengths and
-waits scaled down, eight at a time, with tools that take from 0.2 to 6 s and hints of that which are wrong by a
-log-normal error of sigma 0.7; beside them three one-shot chats a second. Times are of a loaded
-two-core machine: tokens are the measure.
+model, blocks of {block} tokens, {repeat} runs of each side in turn. Recorded coding sessions,
+lengths and waits scaled down, eight at a time, with tools that take from 0.2 to 6 s and hints of
+that which are wrong by a log-normal error of sigma 0.7; beside them three one-shot chats a second.
 
 | blocks | | prompt tokens computed, agents | hit rate | first token p50 / p90, ms | chat's, ms |
 |--:|---|--:|--:|--:|--:|
@@ -33,9 +32,10 @@ Of {compared:,} answers that both sides gave, {equal:,} were equal at temperatur
 
 ## Agents and chat on the virtual clock
 
-`python -m benchmarks.retention.workload`: vLLM's own scheduler and cache, a made-up model and a clock of its
-own, so that every run repeats to the token. Twelve sessions of eight turns, waits of 0.5 to 8 s, four one-shot
-chats a second, blocks of 16 tokens, means of five seeds. *Gaps*: the client knows its waits.
+`python -m benchmarks.retention.workload`: vLLM's own scheduler and cache, a made-up model and a
+clock of its own, so that every run repeats to the token. Twelve sessions of eight turns, waits of
+0.5 to 8 s, four one-shot chats a second, blocks of 16 tokens, means of five seeds. *Gaps*: the
+client knows its waits.
 
 | blocks | | hit rate | prompt tokens computed | first token mean / p95, ms | chat's, ms |
 |--:|---|--:|--:|--:|--:|
@@ -44,8 +44,8 @@ chats a second, blocks of 16 tokens, means of five seeds. *Gaps*: the client kno
 ## Cost
 
 `python -m benchmarks.retention.cost`, {cost_machine}. A prompt of 100,000 tokens in 6,250 blocks of
-16, the pool full of others; a step of 64 answers beside 10,000 leased blocks. Stock vLLM and ours take turns in
-one process; the ratio is the median of pairs.
+16, the pool full of others; a step of 64 answers beside 10,000 leased blocks. Stock vLLM and ours
+take turns in one process; the ratio is the median of pairs.
 
 | | stock, ms | ours, ms | ratio | stock against stock |
 |---|--:|--:|--:|--:|

@@ -1,4 +1,4 @@
-"""Recorded agents beside people who chat, on a real vLLM with a small cache: stock, and with leases.
+"""Recorded agents beside chat on a real vLLM with a small cache: stock, and with leases.
 
     python -m benchmarks.retention.serving [--pools 500 700 1000 3000] [--repeat N]
 
@@ -62,6 +62,7 @@ class Load:
     url: str
     seed: int
     gaps: bool
+    most_turns: int
     client: httpx.AsyncClient
     agents: list[tuple[int, int, float]] = field(default_factory=list)
     chats: list[tuple[int, int, float]] = field(default_factory=list)
@@ -103,7 +104,7 @@ class Load:
         draw = random.Random(f"{self.seed} {number}")
         salt = f"{trace.id} {self.seed}"
         name = f"run-{self.seed}-{number}-main"
-        turns = trace.sessions[0].turns[:MOST_TURNS]
+        turns = trace.sessions[0].turns[: self.most_turns]
         for n, turn in enumerate(turns):
             later = turns[n + 1] if n + 1 < len(turns) else None
             wait_s = later.start_s - turn.end_s if later is not None else 0.0
@@ -127,11 +128,13 @@ class Load:
         self.chats.append(await self.ask(f"chat {number}", prompt, CHAT_ANSWER, {}))
 
 
-async def loaded(url: str, traces: Sequence[Trace], seed: int, *, gaps: bool) -> Load:
+async def loaded(
+    url: str, traces: Sequence[Trace], seed: int, *, gaps: bool, most_turns: int = MOST_TURNS
+) -> Load:
     """Run the workload once."""
     limits = httpx.Limits(max_connections=200)
     async with httpx.AsyncClient(limits=limits, timeout=300) as client:
-        load = Load(url, seed, gaps, client)
+        load = Load(url, seed, gaps, most_turns, client)
         left = deque(enumerate(traces))
 
         async def live() -> None:
@@ -153,6 +156,11 @@ async def loaded(url: str, traces: Sequence[Trace], seed: int, *, gaps: bool) ->
         people.cancel()
         await asyncio.gather(people, return_exceptions=True)
     return load
+
+
+def recorded() -> list[Trace]:
+    """Return the recorded runs, scaled down."""
+    return [scale(trace, FACTOR) for name in FILES for trace in read(FOLDER / name)]
 
 
 def told(loads: Sequence[Load]) -> dict[str, Any]:
@@ -181,7 +189,7 @@ def measured(pool: int, traces: Sequence[Trace], repeat: int, *, gaps: bool) -> 
     """Run both sides at one size of the pool, in turn."""
     loads: dict[str, list[Load]] = {name: [] for name in SIDES}
     with ExitStack() as stack:
-        size = {"ranks": 1, "block_size": BLOCK, "num_blocks": pool}
+        size = {"ranks": 1, "block_size": BLOCK, "num_blocks": pool, "max_model_len": 8192}
         urls = {
             name: stack.enter_context(vllm_server(**size, **side)).root_url
             for name, side in SIDES.items()
@@ -216,7 +224,7 @@ def main() -> None:
     parser.add_argument("--pools", type=int, nargs="+", default=POOLS, help="sizes in blocks")
     parser.add_argument("--no-gaps", action="store_true", help="clients do not expect their waits")
     given = parser.parse_args()
-    traces = [scale(trace, FACTOR) for name in FILES for trace in read(FOLDER / name)]
+    traces = recorded()
     runs = [measured(pool, traces, given.repeat, gaps=not given.no_gaps) for pool in given.pools]
     about = {"machine": machine(), "block_size": BLOCK, "repeat": given.repeat}
     print(json.dumps({**about, "runs": runs}, indent=1))

@@ -10,7 +10,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 _SHARE = 0.5
 
 
-class SegmentedQueue(FreeKVCacheBlockQueue):
+class _SegmentedQueue(FreeKVCacheBlockQueue):
     """[once][again]: a block that was hit joins the second segment when it is freed."""
 
     hit: set[int]
@@ -41,8 +41,8 @@ class SegmentedQueue(FreeKVCacheBlockQueue):
                 self._insert_once(block)
                 self.num_free_blocks += 1
         while len(self.again) > self.most:
-            number, _ = next(iter(self.again.items()))
-            # The oldest of the second segment is where the first one ends: it changes by name.
+            # The oldest of the second segment is where the first one ends: it need not move.
+            number = next(iter(self.again))
             del self.again[number]
             self.hit.discard(number)
 
@@ -62,6 +62,6 @@ class SLRUScheduler(AsyncScheduler):
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
         queue: Any = self.kv_cache_manager.block_pool.free_block_queue
-        queue.__class__ = SegmentedQueue
+        queue.__class__ = _SegmentedQueue
         queue.hit, queue.again = set(), {}
         queue.most = int(_SHARE * queue.num_free_blocks)

@@ -155,6 +155,8 @@ class VirtualEngine:
         self.ours = getattr(self.scheduler, "tenuto", None)
         if self.ours is not None:
             self.ours.clock = lambda: self.now_s
+        if (log := getattr(self.scheduler, "tenuto_log", None)) is not None:
+            log.clock = lambda: self.now_s
 
     def submit(self, tokens: Sequence[int], most: int, *, hint: str = "", **fields: Any) -> str:
         """Ask for an answer and return the request's name.

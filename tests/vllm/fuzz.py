@@ -17,16 +17,20 @@ SESSIONS, TENANTS = 18, 3
 LONGEST = 420
 
 HOSTILE_HINTS = [
-    *(";;;", "s", "s;;;", "s;;;next=tool, gap=1e400", "s;;;gap=-1", "☃;;;next=tool", "\x00;;;"),
-    *("s;;;ttl=99999999", "s;;;at=(0 1 2 3 9999 -9999)", "s;;;keep=999999999, prefix=0", "s" * 9000),
-    *("s;;s;next=tool", "s;s;s;drop=\"s s s\"", "s;;;next=end, next=tool", "s;;;prio=999", 5, None, {}),
-]  # fmt: skip
+    *(";;;", "s", "s;;;", "s" * 9000, "s;;s;next=tool", "☃;;;next=tool", "\x00;;;", 5, None, {}),
+    *("s;;;next=tool, gap=1e400", "s;;;gap=-1", "s;;;ttl=99999999", "s;;;next=end, next=tool"),
+    *("s;;;at=(0 1 2 3 9999 -9999)", "s;;;keep=999999999, prefix=0", 's;s;s;drop="s s s"'),
+]
+_SHAPES = [
+    *('{"turns": 1}', '{"turns": [[]]}', '{"turns": [["s"]]}', '{"turns": [null]}'),
+    *('{"turns": [["s", "tool", -1, -1]]}', '{"turns": [["s", "no", 1e999, NaN]]}'),
+    *('{"turns": [[5, {}, [], ""]]}', '{"turns": [["s", "tool", "1", true, 7]]}'),
+    *('{"ended": "abc"}', '{"ended": [[]]}', '{"ended": [null, 5, {}]}'),
+]
 HOSTILE_NEWS = [
-    *("", "{", "null", "[]", '"x"', "5", "NaN", '{"turns": 1}', '{"ended": "abc"}', '{"ended": [[]]}'),
-    *('{"turns": [[]]}', '{"turns": [["s"]]}', '{"turns": [["s", "tool", -1, -1]]}', '{"turns": [null]}'),
-    *('{"turns": [["s", "no", 1e999, NaN]]}', '{"turns": [[5, {}, [], ""]]}', '{"ended": [null, 5, {}]}'),
-    *('{"turns": [["s", "tool", "1", true, 7]]}', "[" * 5000, "\ud800", None, 5, b"\xff", {}),
-]  # fmt: skip
+    *("", "{", "null", "[]", '"x"', "5", "NaN", "[" * 5000, "\ud800", None, 5, b"\xff", {}),
+    *_SHAPES,
+]
 
 
 def envelopes(draw):
@@ -60,32 +64,44 @@ class Fuzz:
         self.did = Counter()
 
     def run(self, requests):
-        draw, engine = self.draw, self.engine
+        """Let so many requests come and end."""
+        happens = {
+            self.ask: 0.5,
+            self.hang_up: 0.02,
+            self.tell: 0.05,
+            self.reset: 0.01,
+            self.reset_running: 0.003,
+            self.wait: 0.02,
+            self.crowd: 0.01,
+        }
         while self.did["requests"] < requests or self.live:
-            if draw.random() < 0.01:
-                # Leases are lost where it is crowded, and honoured or run out where it is not.
-                self.most_live = draw.choice([1, 3, 14])
-            if self.did["requests"] < requests and len(self.live) < self.most_live:
-                if draw.random() < 0.5:
-                    self.ask()
-            if self.live and draw.random() < 0.02:
-                self.hang_up()
-            if self.marked and draw.random() < 0.05:
-                self.tell()
-            if draw.random() < 0.01:
-                self.did["resets"] += engine.scheduler.reset_prefix_cache()
-                engine.check()
-            if draw.random() < 0.003:
-                engine.drain()
-                engine.scheduler.reset_prefix_cache(reset_running_requests=True)
-                engine.check()
-                self.did["resets"] += 1
-            if draw.random() < 0.02:
-                engine.now_s += draw.choice([0.5, 5.0, 700.0])
-            engine.step()
+            for what, chance in happens.items():
+                if self.draw.random() < chance and (what != self.ask or self.has_room(requests)):
+                    what()
+            self.engine.step()
             self.collect()
         for _ in range(3):
-            engine.step()
+            self.engine.step()
+
+    def has_room(self, requests):
+        return self.did["requests"] < requests and len(self.live) < self.most_live
+
+    def crowd(self):
+        # Leases are lost where it is crowded, and honoured or run out where it is not.
+        self.most_live = self.draw.choice([1, 3, 14])
+
+    def wait(self):
+        self.engine.now_s += self.draw.choice([0.5, 5.0, 700.0])
+
+    def reset(self):
+        self.did["resets"] += self.engine.scheduler.reset_prefix_cache()
+        self.engine.check()
+
+    def reset_running(self):
+        self.engine.drain()
+        self.engine.scheduler.reset_prefix_cache(reset_running_requests=True)
+        self.engine.check()
+        self.did["resets"] += 1
 
     def ask(self):
         draw = self.draw
@@ -135,6 +151,8 @@ class Fuzz:
         return Hint(name, draw.choice(["", "run-1", "run-2"]), parent, turn)
 
     def hang_up(self):
+        if not self.live:
+            return
         name = self.draw.choice(list(self.live))
         self.engine.abort(name)
         self.live.pop(name)
@@ -142,6 +160,8 @@ class Fuzz:
         self.engine.check()
 
     def tell(self):
+        if not self.marked:
+            return
         draw = self.draw
         names = [f"t{draw.randrange(TENANTS)}.session-{draw.randrange(SESSIONS)}" for _ in range(2)]
         if draw.random() < 0.3:

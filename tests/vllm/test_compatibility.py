@@ -30,8 +30,8 @@ def test_the_queue_has_the_methods_that_ours_stands_for(version, name):
 
 @each_release
 def test_the_queue_has_no_method_that_ours_does_not_know(version):
-    methods = names_of(source(version, BLOCKS), "FreeKVCacheBlockQueue")
-    assert methods - {"__init__"} == set(QUEUE)
+    methods = source(version, BLOCKS).methods("FreeKVCacheBlockQueue")
+    assert set(methods) == {"__init__", *QUEUE}
 
 
 @each_release
@@ -46,14 +46,8 @@ def test_the_queue_is_a_list_with_two_ends_linked_through_its_blocks(version):
 @each_release
 @pytest.mark.parametrize("path", [POOL, "v1/simple_kv_offload/manager.py"])
 def test_users_of_the_queue_call_only_what_ours_answers(version, path):
-    tree = ast.parse(source(version, path).text)
-    used = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Attribute)
-        and node.value.attr == "free_block_queue"
-    }
+    used = source(version, path).attributes_of("free_block_queue")
+    assert used
     assert used <= {*QUEUE, "num_free_blocks"}
 
 
@@ -74,7 +68,7 @@ def test_the_scheduler_has_the_methods_that_ours_stands_in_front_of(version, nam
 
 @each_release
 def test_a_request_that_ends_is_freed_in_one_place(version):
-    body = ast.unparse(source(version, SCHED).method("Scheduler", "_free_blocks").body)
+    body = ast.unparse(source(version, SCHED).methods("Scheduler")["_free_blocks"].body)
     assert body == (
         "assert request.is_finished()\n"
         "self._free_request_blocks(request)\n"
@@ -117,7 +111,7 @@ def test_an_engine_finds_its_utilities_by_name(version):
 
 @each_release
 def test_an_engine_chooses_between_two_schedulers(version):
-    chooser = source(version, "config/scheduler.py").method("SchedulerConfig", "get_scheduler_cls")
+    chooser = source(version, "config/scheduler.py").methods("SchedulerConfig")["get_scheduler_cls"]
     text = ast.unparse(chooser)
     assert "self.async_scheduling" in text
     assert "from vllm.v1.core.sched.async_scheduler import AsyncScheduler" in text
@@ -140,13 +134,3 @@ def test_a_release_without_the_envelope_carries_a_session_id(version):
     request = source(version, "v1/request.py").attributes("Request")
     assert "session_id" in request
     assert "kv_hints" not in request
-
-
-def names_of(module, kind):
-    return {
-        one.name
-        for one in ast.walk(ast.parse(module.text))
-        if isinstance(one, ast.ClassDef) and one.name == kind
-        for one in one.body
-        if isinstance(one, ast.FunctionDef)
-    }

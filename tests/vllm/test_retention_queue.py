@@ -20,13 +20,22 @@ with warnings.catch_warnings():
 BLOCKS, CHAINS, STEPS = 60, 5, 4000
 
 
-class Naive:
-    """What the queue is to do, with lists alone: each entry is a block's id or a chain's marks."""
+class Pair:
+    """The queue, and three lists that say what it is to do; each step is done to both.
 
-    def __init__(self) -> None:
-        self.first: list[Any] = []
+    A demoted chain stands among the ordinary blocks as ("chain", index).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.blocks = [KVCacheBlock(block_id=number) for number in range(BLOCKS)]
+        self.queue = queue_of(self.blocks)
+        self.queue.make_room = self.room
+        self.chains = [Chain() for _ in range(CHAINS)]
+        self.used: list[int] = []
+        self.first: list[int] = []
         self.ordinary: list[Any] = list(range(BLOCKS))
-        # Of chains in the order in which they were leased.
+        # In the order in which they were leased.
         self.leased: dict[int, list[int]] = {}
         self.demoted: dict[int, list[int]] = {}
 
@@ -37,15 +46,92 @@ class Naive:
         return [*self.first, *ordinary, *(one for chain in self.leased.values() for one in chain)]
 
     def remove(self, number: int) -> None:
-        for held in (self.first, self.ordinary, *self.leased.values(), *self.demoted.values()):
-            if number in held:
-                held.remove(number)
+        held = (self.first, self.ordinary, *self.leased.values(), *self.demoted.values())
+        for blocks in held:
+            if number in blocks:
+                blocks.remove(number)
+        self.blocks[number].ref_cnt = 1
+        self.used.append(number)
 
-    def pop(self, n: int) -> list[int]:
-        taken = self.order()[:n]
-        for number in taken:
+    def step(self) -> None:
+        free = self.queue.num_free_blocks
+        kind = self.draw.random()
+        if kind < 0.3 and free:
+            self.take(self.draw.randint(1, min(12, free)))
+        elif kind < 0.45 and free:
+            self.hit()
+        elif kind < 0.8 and self.used:
+            self.free(min(self.draw.randint(1, 12), len(self.used)))
+        else:
+            what = self.draw.choice([self.lease, self.demote, self.cut, self.drop])
+            what(self.draw.randrange(CHAINS))
+        self.close()
+
+    def take(self, many: int) -> None:
+        wanted = self.order()[:many]
+        assert [block.block_id for block in self.queue.popleft_n(many)] == wanted
+        for number in wanted:
             self.remove(number)
-        return taken
+
+    def hit(self) -> None:
+        number = self.draw.choice(self.order())
+        self.queue.remove(self.blocks[number])
+        self.remove(number)
+
+    def free(self, many: int) -> None:
+        numbers = [self.used.pop(self.draw.randrange(len(self.used))) for _ in range(many)]
+        self.queue.has_owners = True
+        for number in numbers:
+            self.blocks[number].ref_cnt = 0
+            owner = self.draw.choice([None, *self.chains, self.queue.discard])
+            self.queue.owners[number] = owner
+            if owner is self.queue.discard:
+                self.first.append(number)
+            elif owner is not None and owner.is_open:
+                self.leased[self.chains.index(owner)].append(number)
+            else:
+                self.ordinary.append(number)
+        self.queue.append_n([self.blocks[number] for number in numbers])
+
+    def lease(self, index: int) -> None:
+        if self.chains[index].place != "leased":
+            self.leased[index] = self.forgotten(index)
+            self.queue.lease(self.chains[index])
+
+    def demote(self, index: int) -> None:
+        if index in self.leased:
+            self.demoted[index] = self.leased.pop(index)
+            self.ordinary.append(("chain", index))
+            self.queue.demote(self.chains[index])
+
+    def cut(self, index: int) -> None:
+        if index in self.leased:
+            most = self.draw.randint(1, 8)
+            cut, self.leased[index] = self.leased[index][:most], self.leased[index][most:]
+            self.ordinary += cut
+            assert self.queue.cut(self.chains[index], most) == len(cut)
+
+    def drop(self, index: int) -> None:
+        if self.chains[index].place:
+            self.first += self.leased.pop(index, []) or self.forgotten(index)
+            self.queue.drop(self.chains[index])
+
+    def room(self, need: int) -> None:
+        for index in list(self.leased):
+            if need > 0:
+                need -= len(self.leased[index])
+                self.demote(index)
+
+    def forgotten(self, index: int) -> list[int]:
+        self.ordinary = [entry for entry in self.ordinary if entry != ("chain", index)]
+        return self.demoted.pop(index, [])
+
+    def close(self) -> None:
+        """A demoted chain that was reached is closed; what it holds keeps its place."""
+        for index in list(self.demoted):
+            if not self.chains[index].place:
+                at = self.ordinary.index(("chain", index))
+                self.ordinary[at : at + 1] = self.demoted.pop(index)
 
 
 def queue_of(blocks: list[KVCacheBlock]) -> TurnQueue:
@@ -54,98 +140,16 @@ def queue_of(blocks: list[KVCacheBlock]) -> TurnQueue:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_queue_hands_out_in_the_order_of_three_plain_lists(seed: int) -> None:
-    draw = random.Random(seed)
-    blocks = [KVCacheBlock(block_id=number) for number in range(BLOCKS)]
-    queue, naive = queue_of(blocks), Naive()
-    chains = [Chain() for _ in range(CHAINS)]
-    used: list[int] = []
-
-    def take(n: int) -> None:
-        got = [block.block_id for block in queue.popleft_n(n)]
-        assert got == naive.pop(n)
-        used.extend(got)
-        for number in got:
-            blocks[number].ref_cnt = 1
-
-    def hit() -> None:
-        number = draw.choice(naive.order())
-        queue.remove(blocks[number])
-        naive.remove(number)
-        blocks[number].ref_cnt = 1
-        used.append(number)
-
-    def free(n: int) -> None:
-        numbers = [used.pop(draw.randrange(len(used))) for _ in range(min(n, len(used)))]
-        for number in numbers:
-            blocks[number].ref_cnt = 0
-            owner = draw.choice([None, *chains, queue.discard])
-            queue.owners[number] = owner
-            queue.has_owners = True
-            if owner is queue.discard:
-                naive.first.append(number)
-            elif owner is not None and owner.is_open:
-                naive.leased[chains.index(owner)].append(number)
-            else:
-                naive.ordinary.append(number)
-        queue.append_n([blocks[number] for number in numbers])
-
-    def move() -> None:
-        index = draw.randrange(CHAINS)
-        chain = chains[index]
-        what = draw.choice(["lease", "demote", "cut", "drop"])
-        if what == "lease" and chain.place != "leased":
-            naive.leased[index] = naive.demoted.pop(index, [])
-            naive.ordinary = [one for one in naive.ordinary if one != ("chain", index)]
-            queue.lease(chain)
-        elif what == "demote" and chain.place == "leased":
-            naive.demoted[index] = naive.leased.pop(index)
-            naive.ordinary.append(("chain", index))
-            queue.demote(chain)
-        elif what == "cut" and chain.place == "leased":
-            most = draw.randint(1, 8)
-            cut, naive.leased[index] = naive.leased[index][:most], naive.leased[index][most:]
-            naive.ordinary += cut
-            assert queue.cut(chain, most) == len(cut)
-        elif what == "drop" and chain.place:
-            naive.first += naive.leased.pop(index, None) or naive.demoted.pop(index, [])
-            naive.demoted.pop(index, None)
-            naive.ordinary = [one for one in naive.ordinary if one != ("chain", index)]
-            queue.drop(chain)
-
-    def room(need: int) -> None:
-        # As the keeper does: whole chains, the first ones first.
-        for index in list(naive.leased):
-            if need <= 0:
-                return
-            need -= len(naive.leased[index])
-            naive.demoted[index] = naive.leased.pop(index)
-            naive.ordinary.append(("chain", index))
-            queue.demote(chains[index])
-
-    queue.make_room = room
+    pair = Pair(seed)
     for _ in range(STEPS):
-        free_blocks = queue.num_free_blocks
-        kind = draw.random()
-        if kind < 0.3 and free_blocks:
-            take(draw.randint(1, min(12, free_blocks)))
-        elif kind < 0.45 and free_blocks:
-            hit()
-        elif kind < 0.8 and used:
-            free(draw.randint(1, 12))
-        else:
-            move()
-        check(queue)
-        # A demoted chain that was reached is closed; what it held is at the front, in order.
-        for index, chain in enumerate(chains):
-            if not chain.place and index in naive.demoted:
-                at = naive.ordinary.index(("chain", index))
-                naive.ordinary[at : at + 1] = naive.demoted.pop(index)
-        assert [block.block_id for block in queue.get_all_free_blocks()] == naive.order()
-        assert queue.num_free_blocks == len(naive.order())
-        leased = sum(map(len, naive.leased.values()))
-        assert queue.segments() == (
-            len(naive.first),
-            len(naive.order()) - len(naive.first) - leased,
+        pair.step()
+        check(pair.queue)
+        order = pair.order()
+        leased = sum(map(len, pair.leased.values()))
+        assert [block.block_id for block in pair.queue.get_all_free_blocks()] == order
+        assert pair.queue.segments() == (
+            len(pair.first),
+            len(order) - len(pair.first) - leased,
             leased,
         )
 

@@ -93,21 +93,24 @@ class Source:
             and node.value.id == "self"
         }
 
-    def method(self, kind, name):
-        """Return a method's tree, None where the class has none of its own."""
-        found = [
-            one
-            for one in self._class(kind).body
-            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == name
-        ]
-        return found[-1] if found else None
+    def attributes_of(self, owner):
+        """Return what is looked up on an attribute called `owner`, of whatever object."""
+        return {
+            node.attr
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Attribute)
+            and node.value.attr == owner
+        }
+
+    def methods(self, kind):
+        """Return the trees of a class's own methods by name."""
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef
+        return {one.name: one for one in self._class(kind).body if isinstance(one, kinds)}
 
     def parameters(self, kind, name):
         """Return the names of a method's parameters without `self`; keyword-only ones last."""
-        method = self.method(kind, name)
-        if method is None:
-            return None
-        taken = method.args
+        taken = self.methods(kind)[name].args
         return tuple(one.arg for one in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs))[1:]
 
     def _class(self, name):

@@ -315,6 +315,7 @@ class Stock:
     def __init__(self, manager: Any, speculative: object = None) -> None:
         self.block_size = 16
         self.freed: list[Any] = []
+        self.tenuto: Any = None
         self.vllm_config = SimpleNamespace(speculative_config=speculative)
         self.cache_config = SimpleNamespace(block_size=16)
         self.structured_output_manager = SimpleNamespace()
@@ -355,20 +356,19 @@ HINT = Hint("t.session-1", turn=Turn(n=1, keep=130))
 
 
 @pytest.mark.parametrize(
-    ("manager", "speculative", "why"),
+    ("manager", "why"),
     [
-        (SlidingWindowManager(), SimpleNamespace(method="mtp"), "speculative decoding"),
-        (OlderManager(), None, "0.30 and later"),
-        (SimpleNamespace(block_size="?"), None, None),
-        (type("SlidingWindowManager", (), {"block_size": 16})(), None, "is unknown"),
+        (OlderManager(), "0.30 and later"),
+        (SimpleNamespace(block_size="?"), None),
+        (type("SlidingWindowManager", (), {"block_size": 16})(), "is unknown"),
     ],
-    ids=["EAGLE or MTP", "an old vLLM", "resumes anywhere", "an unknown vLLM"],
+    ids=["an old vLLM", "resumes anywhere", "an unknown vLLM"],
 )
 def test_where_it_cannot_work_one_sentence_says_so_and_vllm_goes_on(
-    manager: Any, speculative: object, why: str | None, caplog: pytest.LogCaptureFixture
+    manager: Any, why: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "tenuto_vllm"):
-        scheduler = Turns(manager, speculative)
+        scheduler = Turns(manager)
     assert scheduler.tenuto_states is None
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == (why is not None)
@@ -379,13 +379,66 @@ def test_where_it_cannot_work_one_sentence_says_so_and_vllm_goes_on(
     assert scheduler.freed == [one]
 
 
-@pytest.mark.parametrize(("value", "why"), [("0", "switched off"), ("maybe", "TENUTO_BOUNDARIES")])
-def test_it_can_be_switched_off_and_a_bad_setting_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: str, why: str
+class Keeper:
+    """Who keeps the leases, here by remembering what it was given."""
+
+    def __init__(self) -> None:
+        self.adopted: list[tuple[str, int]] = []
+
+    def adopt(self, hint: Hint, block: Any) -> None:
+        self.adopted.append((hint.session, block.block_id))
+
+
+def blocks(*hashed: int) -> list[Any]:
+    """Twenty blocks; those named can be found in the cache."""
+    return [
+        SimpleNamespace(block_id=n, is_null=n == 0, block_hash=n in hashed or None)
+        for n in range(20)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "speculative", "why"),
+    [
+        ("1", SimpleNamespace(method="mtp"), "speculative decoding"),
+        ("0", None, "switched off"),
+        ("maybe", None, "TENUTO_BOUNDARIES"),
+    ],
+)
+def test_where_it_is_off_one_sentence_says_so_and_vllms_own_states_still_get_their_owner(
+    setting: str,
+    speculative: object,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("TENUTO_BOUNDARIES", value)
-    assert Turns(SlidingWindowManager()).tenuto_states is None
-    assert why in caplog.text
+    monkeypatch.setenv("TENUTO_BOUNDARIES", setting)
+    manager = SlidingWindowManager()
+    scheduler = Turns(manager, speculative)
+    scheduler.tenuto = Keeper()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("boundaries_off")
+    assert why in told
+    one = request(PROMPT, HINT)
+    assert scheduler._mamba_block_aligned_split(one, 200) == 200
+    manager.req_to_blocks["r"] = blocks(0, 3, 14, 15)
+    manager.cache_blocks(one, 250, retention_interval=0, replay_boundaries=(261,))
+    assert manager.kept == [(261,)]
+    assert scheduler.tenuto.adopted == [("t.session-1", 3), ("t.session-1", 14)]
+    scheduler._free_blocks(one)
+    assert scheduler.freed == [one]
+
+
+def test_of_a_model_whose_every_block_is_kept_the_wanted_states_alone_get_an_owner() -> None:
+    manager = SlidingWindowManager()
+    scheduler = Turns(manager)
+    scheduler.tenuto = Keeper()
+    manager.req_to_blocks["r"] = blocks(*range(20))
+    manager.num_cached_block["r"] = 7
+    one = request(PROMPT, HINT)
+    manager.cache_blocks(one, 240, replay_boundaries=(250,))
+    # Two blocks of 16 tokens are a window of 32; of those before 128 one was there.
+    assert [number for _, number in scheduler.tenuto.adopted] == [7, 13, 14]
 
 
 def test_a_prompts_chunks_end_where_a_state_is_wanted_and_nowhere_else() -> None:
@@ -394,6 +447,9 @@ def test_a_prompts_chunks_end_where_a_state_is_wanted_and_nowhere_else() -> None
     assert scheduler._mamba_block_aligned_split(one, 250) == 128
     one.num_computed_tokens = 128
     assert scheduler._mamba_block_aligned_split(one, 122) == 122
+    # What is wanted is found out once, and not for each chunk.
+    assert scheduler.tenuto_states is not None
+    assert scheduler.tenuto_states.counts["wanted"] == 1
     assert scheduler._mamba_block_aligned_split(request(PROMPT), 250) == 250
     assert scheduler._mamba_block_aligned_split(request(PROMPT, HINT), 128) == 128
 

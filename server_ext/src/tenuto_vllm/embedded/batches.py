@@ -63,10 +63,9 @@ class Batches:
         if not batch.live:
             del self.of[number]
 
-    def supersede(self, number: int) -> None:
-        """Note that a later turn of its session did not use a batch."""
-        batch = self.of[number]
-        batch.held = batch.held._replace(is_superseded=True)
+    def change(self, number: int, held: Held) -> None:
+        """Note that the policy is to know something else of a batch."""
+        self.of[number].held = held
 
     def order(self, now_s: float) -> Iterator[int]:
         """Yield the batches in their order at a time, not before that of an earlier call.
@@ -100,8 +99,8 @@ class _Keyed(Batches):
         if number not in self.of:
             self._keys.pop(number, None)
 
-    def supersede(self, number: int) -> None:
-        super().supersede(number)
+    def change(self, number: int, held: Held) -> None:
+        super().change(number, held)
         heapq.heappush(self._until, (-math.inf, number))
 
     def order(self, now_s: float) -> Iterator[int]:

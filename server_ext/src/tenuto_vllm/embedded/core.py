@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tenuto_vllm.embedded.latency import Latency
 from tenuto_vllm.embedded.placements import PLACEMENTS, Asking, Placement
 from tenuto_vllm.embedded.pool import Ints, Pool, Table
+from tenuto_vllm.embedded.returns import Returns
 from tenuto_vllm.embedded.seen import Seen
 from tenuto_vllm.embedded.stock import RankLoad
-from tenuto_vllm.retention import RETENTIONS, Held, Retention, Wait
+from tenuto_vllm.retention import RETENTIONS, Retention, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class Rank:
     """One rank: its blocks, its line, and counts since its start."""
 
     pool: Pool
+    returns: Returns
     waiting: deque[Ticket] = field(default_factory=deque[Ticket])
     open: set[Ticket] = field(default_factory=set[Ticket])
     prefilling: Ticket | None = None
@@ -148,10 +149,11 @@ class Core:
         placement: Placement = PLACEMENTS["least-loaded"],
         retention: Retention = RETENTIONS["lru"],
     ) -> None:
-        self.ranks = [Rank(Pool(blocks, block_size, retention)) for _ in range(ranks)]
+        self.ranks = [
+            Rank(Pool(blocks, block_size, retention), Returns(retention)) for _ in range(ranks)
+        ]
         self._latency = latency or Latency()
         self._placement = placement
-        self._retention = retention
         self._events: list[tuple[float, int, Kind, Ticket]] = []
         self._happened: list[Happened] = []
         self._order = 0
@@ -178,6 +180,8 @@ class Core:
         state.requests += 1
         ticket = Ticket(call, rank, now_s, expected_tokens=self._seen.sent(call, rank, now_s))
         state.open.add(ticket)
+        state.returns.began(call, now_s)
+        state.pool.await_turn(call.session, is_active=True)
         state.waiting.append(ticket)
         self._admit(rank, now_s)
         return ticket
@@ -204,6 +208,9 @@ class Core:
             ticket.is_open = False
             state.open.discard(ticket)
             state.waiting.remove(ticket)
+            session = ticket.call.session
+            others = any(other.call.session == session for other in state.waiting)
+            state.pool.await_turn(session, is_active=others)
         else:
             self._release(ticket, now_s, output_blocks=0)
             if ticket.end_s is not None:
@@ -232,7 +239,12 @@ class Core:
             ticket = state.waiting[0]
             call = ticket.call
             table = state.pool.allocate(
-                call.keys, call.prompt_tokens, call.output_tokens, call.output_keys, now_s
+                call.keys,
+                call.prompt_tokens,
+                call.output_tokens,
+                call.output_keys,
+                now_s,
+                session=call.session,
             )
             if table is None:
                 return
@@ -276,7 +288,7 @@ class Core:
         state, table = self.ranks[ticket.rank], ticket.table
         if table is None:
             return
-        parts = _parts(ticket.call, table, now_s, self._retention)
+        parts = state.returns.ended(ticket.call, table, now_s)
         state.pool.release(table, parts, output_blocks)
         state.running -= 1
         state.open.discard(ticket)
@@ -285,24 +297,3 @@ class Core:
     def _push(self, at_s: float, kind: Kind, ticket: Ticket) -> None:
         self._order += 1
         heapq.heappush(self._events, (at_s, self._order, kind, ticket))
-
-
-def _parts(
-    call: Call, table: Table, now_s: float, retention: Retention
-) -> Sequence[tuple[int, Held]]:
-    """Return what the policy is to know of a request's blocks, from the first on."""
-    held = Held(
-        session=call.session,
-        released_s=now_s,
-        wait=call.wait,
-        is_final=call.is_final,
-        expected_s=None if call.gap_s is None else now_s + call.gap_s,
-    )
-    if retention.is_oracle:
-        kept = held
-        if call.next_gap_s is not None:
-            kept = held._replace(next_s=now_s + call.next_gap_s)
-        return (call.next_keeps, kept), (0, held)
-    if retention.tells_hits_apart:
-        return (table.hits, held._replace(was_hit=True)), (0, held)
-    return ((0, held),)

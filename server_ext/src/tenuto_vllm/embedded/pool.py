@@ -89,10 +89,7 @@ class Pool:
         return -(-(prompt_tokens + max(output_tokens - 1, 0)) // self.block_size)
 
     def found(self, keys: Ints, prompt_tokens: int) -> int:
-        """Return how many leading blocks of a prompt are in the cache; changes nothing.
-
-        The last prompt token is always computed, so at most `(prompt_tokens - 1) // block_size`.
-        """
+        """Return how many leading blocks of a prompt are in the cache, but its last token's."""
         return len(self._found(keys, prompt_tokens))
 
     def holds(self, keys: Ints) -> NDArray[np.bool_]:
@@ -107,6 +104,8 @@ class Pool:
         output_tokens: int,
         output_keys: Ints | None = None,
         now_s: float = 0.0,
+        *,
+        session: str = "",
     ) -> Table | None:
         """Take the blocks of a prompt and of the output to come.
 
@@ -117,6 +116,7 @@ class Pool:
             output_keys: of the blocks that the output fills; None where nobody will look
                 for them.
             now_s: the time.
+            session: whose it is; what it had before and does not use goes first.
 
         Returns:
             The request's table, its prompt's full blocks findable; None, with nothing
@@ -128,6 +128,7 @@ class Pool:
         if len(idle) + needed > self.free:
             return None
         self._touch(found, idle)
+        self._supersede(session)
         fresh = self._take(needed, now_s)
         hits, full = len(found), prompt_tokens // self.block_size
         self._register(fresh[: full - hits], keys[hits:full])
@@ -152,7 +153,7 @@ class Pool:
         at = table.prompt_full
         self._register(table.slots[at : at + len(names)], names)
         self._references[table.slots] -= 1
-        self._supersede(parts)
+        self._supersede(parts[0][1].session)
         # A prompt's tail goes first: the last part is the oldest.
         end = len(table.slots)
         starts = [0]
@@ -161,6 +162,18 @@ class Pool:
         for (_, held), start in reversed(list(zip(parts, starts, strict=True))):
             self._give_back(table.slots[start:end], held)
             end = start
+
+    def await_turn(self, session: str, *, is_active: bool) -> None:
+        """Note whether a request of a session waits for its turn.
+
+        Args:
+            session: whose blocks it will look for.
+            is_active: False when it was taken back.
+        """
+        for number in self._latest.get(session, ()):
+            if number in self._batches.of:
+                held = self._batches.of[number].held
+                self._batches.change(number, held._replace(is_active=is_active))
 
     def reset(self) -> bool:
         """Forget every cached block; refused (False) while any block is in use."""
@@ -257,20 +270,11 @@ class Pool:
             slots, keys = slots[~known], keys[~known]
         self._slot_of[keys] = slots
 
-    def _supersede(self, parts: Sequence[tuple[int, Held]]) -> None:
-        session = parts[0][1].session
-        if not session:
-            return
-        for number in self._latest.get(session, ()):
+    def _supersede(self, session: str) -> None:
+        for number in self._latest.pop(session, ()):
             if number in self._batches.of:
-                self._batches.supersede(number)
-        self._latest[session] = []
-        if len(self._latest) > 4 * self.total:
-            alive = {
-                one: [number for number in numbers if number in self._batches.of]
-                for one, numbers in self._latest.items()
-            }
-            self._latest = {one: numbers for one, numbers in alive.items() if numbers}
+                held = self._batches.of[number].held
+                self._batches.change(number, held._replace(is_superseded=True))
 
     def _give_back(self, slots: Ints, held: Held) -> None:
         slots = slots[self._references[slots] == 0]
@@ -286,3 +290,12 @@ class Pool:
         self._batch_of[kept] = number
         if held.session:
             self._latest.setdefault(held.session, []).append(number)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        if len(self._latest) > 4 * self.total:
+            alive = {
+                one: [number for number in numbers if number in self._batches.of]
+                for one, numbers in self._latest.items()
+            }
+            self._latest = {one: numbers for one, numbers in alive.items() if numbers}

@@ -29,7 +29,7 @@ class BoundaryMixin:
     """For a class that derives from vLLM's scheduler; it comes first among the bases.
 
     Attributes:
-        tenuto_states: None where the model resumes anywhere, or vLLM does not allow it.
+        tenuto_states: None where the model resumes anywhere, or vLLM is an unknown one.
     """
 
     tenuto_states: States | None = None
@@ -59,9 +59,14 @@ def _installed(scheduler: Any) -> States | None:
     ]
     if not groups or not manager.enable_caching:
         return None
-    if why := _problem(scheduler, groups):
-        _off(why)
+    methods = [inspect.signature(group.manager.cache_blocks) for group in groups]
+    if any("replay_boundaries" not in method.parameters for method in methods):
+        _off("this vLLM keeps no states of a request's own; 0.30 and later do")
         return None
+    if why := _problem(scheduler):
+        _off(why)
+        # A lease on all but the states would be worth less than none.
+        return States(scheduler, groups, None, is_more=False)
     roles = _roles(scheduler)
     if roles is None:
         logs.tell(
@@ -74,7 +79,7 @@ def _installed(scheduler: Any) -> States | None:
     return States(scheduler, groups, roles)
 
 
-def _problem(scheduler: Any, groups: Sequence[Group]) -> str:
+def _problem(scheduler: Any) -> str:
     """Return what keeps the boundaries off, or ""."""
     try:
         if not Settings.from_env(os.environ).boundaries:
@@ -84,9 +89,6 @@ def _problem(scheduler: Any, groups: Sequence[Group]) -> str:
     if scheduler.vllm_config.speculative_config is not None:
         # The position that a draft model's last block is dropped from differs by release.
         return "speculative decoding (EAGLE, MTP) moves where a prompt can be resumed"
-    methods = [inspect.signature(group.manager.cache_blocks) for group in groups]
-    if any("replay_boundaries" not in method.parameters for method in methods):
-        return "this vLLM keeps no states of a request's own; 0.30 and later do"
     if scheduler.block_size % scheduler.cache_config.block_size:
         return "chunks of a prompt end elsewhere than blocks"
     return ""

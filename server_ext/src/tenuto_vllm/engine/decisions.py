@@ -29,6 +29,9 @@ class DecisionLog:
         name: of the file, without its ending.
         block_size: tokens in a block of the request's hashes.
         clock: seconds since 1970.
+
+    Attributes:
+        clock: the same.
     """
 
     def __init__(
@@ -39,9 +42,11 @@ class DecisionLog:
         clock: Callable[[], float] = time.time,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file: Any = (folder / f"{name}.jsonl").open("a", encoding="utf-8", buffering=1 << 16)
+        # Whole lines at once, so that whoever looks on sees them and a killed engine leaves them.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self._file: int | None = os.open(folder / f"{name}.jsonl", flags, 0o600)
         self._block_size = block_size
-        self._clock = clock
+        self.clock = clock
         self._numbers: dict[bytes, int] = {}
         self._next = int.from_bytes(os.urandom(4), "big") << 20
 
@@ -59,9 +64,8 @@ class DecisionLog:
         if self._file is None:
             return
         try:
-            self._file.write(json.dumps(self._line(request, hint, cached_tokens, decided)) + "\n")
-            # A line each: whoever looks on wants to see it, and a killed engine leaves it.
-            self._file.flush()
+            line = json.dumps(self._line(request, hint, cached_tokens, decided))
+            os.write(self._file, line.encode() + b"\n")
         except Exception:
             self.close()
 
@@ -69,7 +73,7 @@ class DecisionLog:
         """End the log."""
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            os.close(file)
 
     def _line(
         self, request: Any, hint: Hint | None, cached_tokens: int, decided: dict[str, Any]
@@ -86,7 +90,7 @@ class DecisionLog:
             "blocks": self._runs(request.block_hashes[: prompt // self._block_size]),
             "block_scope": "global",
             "start_s": request.arrival_time,
-            "end_s": self._clock(),
+            "end_s": self.clock(),
             "extra": decided,
         }
         if hint is None:

@@ -1,4 +1,4 @@
-"""What retention adds to vLLM's scheduler: four methods, none of which can fail a request.
+"""What retention adds to vLLM's scheduler: five methods, none of which can fail a request.
 
 | method | what is added |
 |---|---|
@@ -6,6 +6,7 @@
 | `_free_blocks` | the blocks get their owner before they are freed, since a free may be put off |
 | `schedule` | leases end whose time has come |
 | `reset_prefix_cache` | all is forgotten, if it succeeded |
+| `shutdown` | the decision log is closed |
 
 `_free_blocks` is called once for each request that ends, by whatever path, and never for one that
 is preempted.
@@ -67,6 +68,13 @@ class RetentionMixin:
         if is_reset and self.tenuto is not None:
             self._try(self.tenuto.clear)
         return is_reset
+
+    def shutdown(self) -> None:
+        """Close the decision log."""
+        if self.tenuto_log is not None:
+            self.tenuto_log.close()
+        above: Any = super()
+        above.shutdown()
 
     def _free_blocks(self, request: Any) -> None:
         hint: Hint | None = getattr(request, "tenuto_hint", None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tenuto_vllm.retention.boundaries import LAST_TURNS, End, wanted
 from tenuto_vllm.retention.hint import Hint
@@ -40,27 +40,32 @@ class States:
         scheduler: vLLM's; its `tenuto` keeps the leases, where there is one.
         groups: of layers that cannot resume anywhere.
         roles: how messages begin; None where that is unknown.
+        is_more: keep what requests want; else vLLM's states alone get their owner.
 
     Attributes:
         counts: positions that were wanted, windows kept at the end of an answer, and what failed.
     """
 
-    def __init__(self, scheduler: Any, groups: Sequence[Group], roles: Roles | None) -> None:
+    def __init__(
+        self, scheduler: Any, groups: Sequence[Group], roles: Roles | None, *, is_more: bool = True
+    ) -> None:
         self.counts: Counter[str] = Counter(wanted=0, answers=0, failed=0)
         self._scheduler = scheduler
         self._groups = groups
         self._roles = roles
+        self._is_more = is_more
         self._block: int = scheduler.block_size
         self._hash_block: int = scheduler.kv_cache_manager.block_pool.hash_block_size
         self._ends: OrderedDict[str, deque[End]] = OrderedDict()
         for group in groups:
             self._widen_cache(group)
-        self._widen_split()
+        if is_more:
+            self._widen_split()
 
     def ended(self, request: Any) -> None:
         """Keep the state at the end of an answer, and remember where that is."""
         hint = _hint(request)
-        if hint is None or request.status.name in _WORTHLESS:
+        if hint is None or not self._is_more or request.status.name in _WORTHLESS:
             return
         try:
             # The last token was sampled, and is in no cache.
@@ -148,18 +153,33 @@ class States:
                     request, num_tokens, retention_interval, replay_boundaries=replay_boundaries
                 )
                 return
-            positions = (*replay_boundaries, *self._wanted(request, hint, before * size))
-            if group.is_linear and num_tokens > request.num_prompt_tokens:
-                positions = (*positions, num_tokens)
+            positions = replay_boundaries
+            if self._is_more:
+                positions = (*positions, *self._wanted(request, hint, before * size))
+                if group.is_linear and num_tokens > request.num_prompt_tokens:
+                    positions = (*positions, num_tokens)
             original(request, num_tokens, retention_interval, replay_boundaries=positions)
-            self._adopt(group, request, hint, before, positions)
+            self._adopt(group, request, hint, before, retention_interval is None and positions)
 
         manager.cache_blocks = cache_blocks
 
     def _adopt(
-        self, group: Group, request: Any, hint: Hint, before: int, positions: Sequence[int]
+        self,
+        group: Group,
+        request: Any,
+        hint: Hint,
+        before: int,
+        positions: Sequence[int] | Literal[False],
     ) -> None:
-        """Hand the states that were just kept to the keeper: they leave the request early."""
+        """Hand states that were just kept to the keeper: they leave the request before it ends.
+
+        Args:
+            group: whose states.
+            request: whose, too.
+            hint: of the request.
+            before: blocks that were complete earlier.
+            positions: of the states, where vLLM keeps every block's.
+        """
         keeper: Any = getattr(self._scheduler, "tenuto", None)
         if keeper is None:
             return
@@ -167,9 +187,12 @@ class States:
             name = request.request_id
             blocks = group.manager.req_to_blocks[name]
             after = min(group.manager.num_cached_block.get(name, 0), len(blocks))
-            for position in sorted({*positions, request.shared_prefix_boundary}):
-                end = position // self._block * self._block // group.size
-                for block in blocks[max(before, end - group.blocks) : min(after, end)]:
+            spans = [(before, after)]
+            if positions is not False:
+                ends = [one // self._block * self._block // group.size for one in positions]
+                spans = [(end - group.blocks, end) for end in sorted(ends)]
+            for begin, end in spans:
+                for block in blocks[max(before, begin) : min(after, end)]:
                     if block.block_hash is not None and not block.is_null:
                         keeper.adopt(hint, block)
         except Exception:

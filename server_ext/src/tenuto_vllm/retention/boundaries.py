@@ -73,10 +73,6 @@ def wanted(
             positions.append(system_end(ids, starts, roles))
     # The prompt's last token is computed in any case, so vLLM's is before it.
     kept = max(0, len(ids) - 1) // block * block
-    positions += [
-        end.position
-        for end in earlier
-        if cached < end.position < kept and end.key == key_at(end.position)
-    ]
+    positions += [end.position for end in earlier if end.key == key_at(end.position)]
     aligned = {position // block * block for position in positions}
     return tuple(sorted(one for one in aligned if cached < one < kept)[-MOST_POSITIONS:])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from tenuto_vllm.retention.waits import Expectation
 
 Wait = Literal["tool", "user", "unknown"]
 """What ends the wait after a turn, as its finish reason tells."""
@@ -14,21 +17,23 @@ class Held(NamedTuple):
     Attributes:
         session: whose they are.
         released_s: when they were given back.
-        blocks: how many of them can still be found.
         was_hit: whether the request found them in the cache, rather than computed them.
         wait: what ends the wait after the turn.
         is_final: the session has said that it is over.
-        is_superseded: a later turn of the session has given back blocks and did not use these.
-        expected_s: when the client expects the next turn; None when it said nothing.
+        is_superseded: a later turn of the session has not used these.
+        is_active: the session's next request waits for its turn.
+        expected: of the wait; None where nobody has learnt anything.
+        born_s: when its run began.
         next_s: when they are really used next, `inf` for never; for oracles alone.
     """
 
     session: str
     released_s: float
-    blocks: int = 0
     was_hit: bool = False
     wait: Wait = "unknown"
     is_final: bool = False
     is_superseded: bool = False
-    expected_s: float | None = None
+    is_active: bool = False
+    expected: Expectation | None = None
+    born_s: float = 0.0
     next_s: float = float("inf")

@@ -2,25 +2,30 @@
 
 | first to go | because |
 |---|---|
-| superseded blocks | no prompt has them |
-| ended sessions | the client said so, and may be wrong |
-| low priority | the client said so |
-| leases that have run out | who is so late most likely does not come back |
-| who is expected back last | an early return would find the blocks of the others |
-| the youngest run | a stable working set does not thrash |
-| sessions with a request in the engine | they use their blocks at once |
+| blocks that a later turn did not use | no prompt has them |
+| sessions that said they are over | which may be wrong, so that a rival evicts them and not time |
+| the lowest priority | its client said so |
+| who is expected back last | while it is away its room serves the others longest |
+| the youngest run | of equal ones: a stable working set does not thrash |
+| sessions with a request that waits or runs | it is about to use them |
+
+Expected is the median of what is left of a wait, given how long it has lasted: who was
+expected by now and did not come goes back in the line the further, the longer it is away.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-# The order changes at ages that lie so far apart, so that it is seldom sorted anew.
-_STEP = 2.0 ** (1 / 4)
+from tenuto_vllm.retention.waits import LENGTHS_S
+
+# The order changes at ages that lie a quarter of an octave apart, so that little is sorted anew.
+_STEPS_AN_OCTAVE = 4
 _LEAST_AGE_S = 0.25
-_NORMAL = NormalDist()
+# Of a wait this unlikely to last longer nothing is known any more.
+_NO_CHANCE = 1e-9
 
 
 class Leased(NamedTuple):
@@ -30,18 +35,18 @@ class Leased(NamedTuple):
         ended_s: when its turn ended.
         wait_s: median of the wait that is expected after it.
         lasts_s: how long the lease lasts.
-        spread: standard deviation of the logarithm of the wait.
+        spread: as in `Expectation`; empty where no more than `wait_s` is known.
         born_s: when its run began.
         prio: the client's priority; higher stays longer.
-        is_active: it has a request in the engine.
-        is_final: its client said that it has ended.
+        is_active: it has a request that waits or runs.
+        is_final: its client said that it is over.
         is_superseded: a later turn did not use these blocks.
     """
 
     ended_s: float
     wait_s: float
     lasts_s: float = math.inf
-    spread: float = 1.2
+    spread: tuple[float, ...] = ()
     born_s: float = 0.0
     prio: int = 0
     is_active: bool = False
@@ -68,30 +73,40 @@ def key(leased: Leased, now_s: float) -> tuple[float, ...]:
 
 def standing(leased: Leased, now_s: float) -> Standing:
     """Return where a session stands at a time, and until when."""
-    if leased.is_active or leased.is_superseded or leased.is_final:
-        group = 2.0 * leased.is_active
-        return Standing((group, not leased.is_superseded, leased.prio, leased.ended_s))
+    if leased.is_superseded:
+        return Standing((0.0, leased.ended_s))
+    if leased.is_active:
+        return Standing((3.0, leased.prio, leased.ended_s))
+    if leased.is_final:
+        return Standing((1.0, leased.ended_s))
     age_s, next_s = _stepped(now_s - leased.ended_s)
-    is_late = age_s >= leased.lasts_s
-    left_s = remaining(age_s, leased.wait_s, leased.spread)
-    where = (1.0, leased.prio, not is_late, -left_s, -leased.born_s)
-    return Standing(where, leased.ended_s + next_s)
+    where = (2.0, leased.prio, -left_s(age_s, leased.wait_s, leased.spread), -leased.born_s)
+    return Standing(where, before(leased.ended_s + next_s))
 
 
-def remaining(age_s: float, wait_s: float, spread: float) -> float:
-    """Return the median of what is left of a log-normal wait that has lasted for `age_s`."""
-    if age_s <= 0.0:
-        return wait_s
-    z = math.log(age_s / wait_s) / spread
-    outlived = 0.5 * math.erfc(z / math.sqrt(2.0))
-    if outlived < 1e-12:
+def left_s(age_s: float, wait_s: float, spread: tuple[float, ...] = ()) -> float:
+    """Return the median of what is left of a wait that has lasted for `age_s`.
+
+    A wait that has lasted longer than any is expected to last as long again.
+    """
+    if not spread:
+        return wait_s - age_s if age_s < wait_s else age_s
+    first = bisect_right(LENGTHS_S, age_s)
+    gone = spread[first - 1] if first else 0.0
+    if gone > 1.0 - _NO_CHANCE:
         return age_s
-    return wait_s * math.exp(-spread * _NORMAL.inv_cdf(outlived / 2.0)) - age_s
+    return LENGTHS_S[bisect_left(spread, 0.5 * (1.0 + gone), first)] - age_s
+
+
+def before(time_s: float) -> float:
+    """Return a time so little earlier that rounding cannot have passed `time_s`."""
+    return time_s - 1e-12 * abs(time_s)
 
 
 def _stepped(age_s: float) -> tuple[float, float]:
-    """Return the age at which the present step began, and the one at which the next begins."""
+    """Return the ages at which the present step began and the next begins."""
     if age_s < _LEAST_AGE_S:
         return 0.0, _LEAST_AGE_S
-    step = math.floor(math.log(age_s / _LEAST_AGE_S) / math.log(_STEP))
-    return _LEAST_AGE_S * _STEP**step, _LEAST_AGE_S * _STEP ** (step + 1)
+    step = math.floor(math.log2(age_s / _LEAST_AGE_S) * _STEPS_AN_OCTAVE)
+    began_s, next_s = (_LEAST_AGE_S * 2.0 ** (at / _STEPS_AN_OCTAVE) for at in (step, step + 1))
+    return began_s, next_s

@@ -6,7 +6,7 @@
 | `slru` | what was used once, oldest first; what was used again when it has 80 % of the pool | Karedla et al., "Caching strategies to improve disk system performance", 1994 |
 | `drop-final` | sessions that said they are over, then as `lru` | the client's final marker |
 | `tool-wait` | as `drop-final`, but for 120 s after a tool call later than all else | two classes |
-| `expected-return` | who is expected back last: 9 s after a tool call or an unknown end, 300 s after an answer to a person, doubled each time it passes; superseded and final ones at once | medians of the Weka corpus |
+| `expected-return` | as in `tenuto_vllm.retention.order`, with what `Waits` learns of boundaries alone | waits after a tool call, an answer to a person, neither |
 | `hinted` | the same, with the client's own expectation where there is one | `gap` of `X-Agent-Turn` |
 | `belady` | what is really used last | Belady, "A study of replacement algorithms", 1966; an oracle |
 
@@ -20,23 +20,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tenuto_vllm.retention.held import Held, Wait
+from tenuto_vllm.retention.order import Leased, Standing, before, standing
+from tenuto_vllm.retention.waits import Expectation, Waits
 
 _PROTECTED_SHARE = 0.8
 _TOOL_WAIT_S = 120.0
-# Most waits are a tool's, so one of which nothing is known is taken for that.
-_RETURN_S: Mapping[Wait, float] = {"tool": 9.0, "user": 300.0, "unknown": 9.0}
-
-
-class Standing(NamedTuple):
-    """Where blocks stand in the order of eviction at a time.
-
-    Attributes:
-        key: the least goes first; of equal ones what was given back first.
-        until_s: it stays so before this time.
-    """
-
-    key: tuple[float, ...]
-    until_s: float = math.inf
+_WAITS: tuple[Wait, ...] = ("tool", "user", "unknown")
+_UNLEARNT: Mapping[Wait, Expectation] = {wait: Waits().expect("", wait) for wait in _WAITS}
 
 
 class Retention(NamedTuple):
@@ -48,6 +38,8 @@ class Retention(NamedTuple):
         protected_share: of the pool, that blocks which were found may have before they go
             with the others, oldest first; None treats them alike.
         tells_hits_apart: whether found and computed blocks of a request are held apart.
+        learns_waits: whether it needs what is expected of each wait.
+        hears_gaps: whether that is made from what clients tell, too.
         is_oracle: whether it needs to know the future.
     """
 
@@ -55,6 +47,8 @@ class Retention(NamedTuple):
     standing: Callable[[Held, float], Standing] | None = None
     protected_share: float | None = None
     tells_hits_apart: bool = False
+    learns_waits: bool = False
+    hears_gaps: bool = False
     is_oracle: bool = False
 
 
@@ -65,37 +59,26 @@ def _drop_final(one: Held, _now_s: float) -> Standing:
 def _tool_wait(one: Held, now_s: float) -> Standing:
     is_protected = one.wait == "tool" and now_s - one.released_s < _TOOL_WAIT_S
     key = (not one.is_final, is_protected, one.released_s)
-    return Standing(key, _before(one.released_s + _TOOL_WAIT_S) if is_protected else math.inf)
+    return Standing(key, before(one.released_s + _TOOL_WAIT_S) if is_protected else math.inf)
 
 
-def _expected(one: Held, now_s: float) -> Standing:
-    return _farthest(one, now_s, _RETURN_S[one.wait])
-
-
-def _hinted(one: Held, now_s: float) -> Standing:
-    if one.expected_s is None:
-        return _expected(one, now_s)
-    return _farthest(one, now_s, one.expected_s - one.released_s)
-
-
-def _farthest(one: Held, now_s: float, wait_s: float) -> Standing:
-    if one.is_final or one.is_superseded:
-        return Standing((-math.inf, one.released_s))
-    wait_s = max(wait_s, 0.1)
-    overdue = (now_s - one.released_s) / wait_s
-    if overdue >= 1.0:
-        wait_s *= 2.0 ** (math.floor(math.log2(overdue)) + 1)
-    expected_s = one.released_s + wait_s
-    return Standing((-expected_s, one.released_s), _before(expected_s))
+def _returning(one: Held, now_s: float) -> Standing:
+    expected = one.expected or _UNLEARNT[one.wait]
+    facts = Leased(
+        ended_s=one.released_s,
+        wait_s=expected.wait_s,
+        lasts_s=expected.lasts_s,
+        spread=expected.spread,
+        born_s=one.born_s,
+        is_active=one.is_active,
+        is_final=one.is_final,
+        is_superseded=one.is_superseded,
+    )
+    return standing(facts, now_s)
 
 
 def _belady(one: Held, _now_s: float) -> Standing:
     return Standing((-one.next_s, one.released_s))
-
-
-def _before(time_s: float) -> float:
-    """Return a time so little earlier that rounding cannot have passed `time_s`."""
-    return time_s - 1e-12 * abs(time_s)
 
 
 RETENTIONS: Mapping[str, Retention] = {
@@ -105,8 +88,8 @@ RETENTIONS: Mapping[str, Retention] = {
         Retention("slru", protected_share=_PROTECTED_SHARE, tells_hits_apart=True),
         Retention("drop-final", _drop_final),
         Retention("tool-wait", _tool_wait),
-        Retention("expected-return", _expected),
-        Retention("hinted", _hinted),
+        Retention("expected-return", _returning, learns_waits=True),
+        Retention("hinted", _returning, learns_waits=True, hears_gaps=True),
         Retention("belady", _belady, is_oracle=True),
     )
 }

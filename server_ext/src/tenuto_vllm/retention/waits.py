@@ -1,17 +1,24 @@
 """How long sessions wait between their turns, learnt from what they did. Pure.
 
-A wait is taken for log-normal: of its logarithm a median and a spread are kept, for the fleet by
-what ends the wait, and for each session how far its waits lie from those of the fleet.
+What is expected of a wait is a histogram over lengths that grow by a third of an octave: the
+session's own last waits of that kind, and the fleet's with the weight of four of them, since a
+session is known after a few turns. A gap that the client told is evidence with an error, and how
+large the error is, is learnt from the waits that followed.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from tenuto_vllm.retention.held import Wait
+
+LENGTHS_S: tuple[float, ...] = tuple(2.0 ** (step / 3) for step in range(31))
+"""The lengths of waits that are told apart, 1 s to 1,024 s."""
 
 LEAST_LEASE_S = 10.0
 """A lease lasts at least so long, unless its session's gap was told."""
@@ -22,9 +29,17 @@ LEAST_TOLD_LEASE_S = 2.0
 MOST_LEASE_S = 600.0
 """No lease lasts longer: protection without an end is worse than none."""
 
-# Medians of the Weka corpus; most waits are a tool's, so an unknown one is taken for that.
+# Medians of the Weka corpus; most waits are a tool's, so an unknown one is taken for that. They
+# count as twenty waits that spread over a factor of e ** 1.3 to both sides.
 _MEDIAN_S: Mapping[Wait, float] = {"tool": 9.0, "user": 300.0, "unknown": 9.0}
-_SHORTEST_S, _LONGEST_S = 0.05, 1e6
+_SPREAD, _PRIOR_WAITS = 1.3, 20.0
+# The fleet counts as so many of a session's own waits, of which each later one counts a tenth more.
+_FLEET_WAITS, _FADING = 4.0, 0.9
+# A wait says something of waits that are by this factor longer or shorter, too.
+_OWN_SPREAD = 0.5
+# A client knows its tools within a factor of two, until more is seen.
+_ERROR, _ERROR_WAITS = 0.7, 20.0
+_LEAST_ERROR, _MOST_ERROR = 0.1, 3.0
 
 
 class Expectation(NamedTuple):
@@ -33,62 +48,30 @@ class Expectation(NamedTuple):
     Attributes:
         wait_s: its median.
         lasts_s: how long a lease of its blocks is worth having.
-        spread: standard deviation of the logarithm of the wait.
+        spread: the chances that it is no longer than each of `LENGTHS_S`; ascending, the last 1.
     """
 
     wait_s: float
     lasts_s: float
-    spread: float = 1.2
-
-
-class _Window:
-    """Moments of the last logarithms, with a prior of so many of them."""
-
-    def __init__(self, mean: float, spread: float, size: int, prior: int) -> None:
-        self._size = size
-        self._seen: deque[float] = deque()
-        self._prior = prior
-        self._mean, self._square = mean, spread * spread + mean * mean
-        self._sum = self._squares = 0.0
-
-    def add(self, value: float) -> None:
-        self._seen.append(value)
-        self._sum += value
-        self._squares += value * value
-        if len(self._seen) > self._size:
-            gone = self._seen.popleft()
-            self._sum -= gone
-            self._squares -= gone * gone
-
-    @property
-    def mean(self) -> float:
-        count = len(self._seen) + self._prior
-        return (self._sum + self._prior * self._mean) / count
-
-    @property
-    def variance(self) -> float:
-        count = len(self._seen) + self._prior
-        square = (self._squares + self._prior * self._square) / count
-        return max(square - self.mean**2, 0.01)
+    spread: tuple[float, ...] = ()
 
 
 class Waits:
-    """Learns waits of sessions and of the fleet; memory is bounded.
+    """Learns waits of sessions and of the fleet, in memory that is bounded.
 
     Args:
-        sessions: of how many something is remembered; what was told of longest ago goes.
-        window: waits of the fleet that count, of each kind.
+        sessions: of how many something is remembered; what was heard of longest ago goes.
+        window: last waits of the fleet that count, of each kind.
     """
 
-    def __init__(self, sessions: int = 8192, window: int = 512) -> None:
+    def __init__(self, sessions: int = 4096, window: int = 2048) -> None:
         self._most = sessions
-        self._fleet = {
-            wait: _Window(math.log(median_s), 1.2, window, 8)
-            for wait, median_s in _MEDIAN_S.items()
-        }
-        # Of each session: how many waits, and the sum of their distances to the fleet's.
-        self._own: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._error = _Window(0.0, 0.7, window, 8)
+        self._window = window
+        self._last: dict[Wait, deque[int]] = {wait: deque() for wait in _MEDIAN_S}
+        self._fleet = {wait: list(_prior(median_s)) for wait, median_s in _MEDIAN_S.items()}
+        self._own: OrderedDict[str, dict[Wait, list[float]]] = OrderedDict()
+        self._error = _ERROR * _ERROR * _ERROR_WAITS
+        self._told = _ERROR_WAITS
 
     def __len__(self) -> int:
         """Return of how many sessions something is remembered."""
@@ -101,18 +84,28 @@ class Waits:
             session: whose it was.
             wait: what ended it.
             seconds: how long it was.
-            told_s: what had been told of it.
+            told_s: what its client had expected of it.
         """
-        value = _log(seconds)
-        fleet = self._fleet[wait]
-        count, total = self._own.pop(session, (0.0, 0.0))
-        # Older waits count for less: a session is in phases.
-        self._own[session] = (count * 0.9 + 1.0, total * 0.9 + value - fleet.mean)
+        at = round(_place(seconds))
+        fleet, last = self._fleet[wait], self._last[wait]
+        fleet[at] += 1.0
+        last.append(at)
+        if len(last) > self._window:
+            fleet[last.popleft()] -= 1.0
+        kinds = self._own.setdefault(session, {})
+        self._own.move_to_end(session)
+        own, near = kinds.get(wait), _NEAR[at]
+        kinds[wait] = (
+            near
+            if own is None
+            else [old * _FADING + new for old, new in zip(own, near, strict=True)]
+        )
         if len(self._own) > self._most:
             self._own.popitem(last=False)
-        fleet.add(value)
         if told_s is not None:
-            self._error.add(_log(told_s) - value)
+            off = (_place(told_s) - _place(seconds)) * _STEP
+            self._error = self._error * _ERROR_FADING + off * off
+            self._told = self._told * _ERROR_FADING + 1.0
 
     def expect(self, session: str, wait: Wait, told_s: float | None = None) -> Expectation:
         """Return what is expected of a wait that begins.
@@ -123,33 +116,60 @@ class Waits:
             told_s: what its client expects; None where it said nothing.
         """
         fleet = self._fleet[wait]
-        mean, variance = fleet.mean, fleet.variance
-        count, total = self._own.get(session, (0.0, 0.0))
-        # A session's own distance, shrunk as if four waits had been as the fleet's.
-        mean += total / (count + 4.0)
-        if told_s is None:
-            spread = math.sqrt(variance)
-            wait_s = math.exp(mean)
-            return Expectation(
-                wait_s, _within(LEAST_LEASE_S, wait_s * math.exp(2.5 * spread)), spread
-            )
-        error = self._error.variance
-        weight = variance / (variance + error)
-        mean += weight * (_log(told_s) - mean)
-        spread = math.sqrt(weight * error)
-        wait_s = math.exp(mean)
-        return Expectation(
-            wait_s, _within(LEAST_TOLD_LEASE_S, wait_s * math.exp(2.5 * spread)), spread
-        )
+        share = _FLEET_WAITS / (_PRIOR_WAITS + len(self._last[wait]))
+        weights = [count * share for count in fleet]
+        own = self._own.get(session, {}).get(wait)
+        if own is not None:
+            weights = [one + other for one, other in zip(weights, own, strict=True)]
+        if told_s is not None:
+            bell = _bell(_place(told_s), self.error / _STEP)
+            weights = [one * other for one, other in zip(weights, bell, strict=True)]
+        return _expectation(weights, is_told=told_s is not None)
+
+    @property
+    def error(self) -> float:
+        """Standard deviation of the logarithm of told to real waits."""
+        return min(max(math.sqrt(self._error / self._told), _LEAST_ERROR), _MOST_ERROR)
 
     def forget(self, session: str) -> None:
         """Forget a session; what it taught of the fleet stays."""
         self._own.pop(session, None)
 
 
-def _log(seconds: float) -> float:
-    return math.log(min(max(seconds, _SHORTEST_S), _LONGEST_S))
+def _expectation(weights: Sequence[float], *, is_told: bool) -> Expectation:
+    total = sum(weights)
+    sums = list(accumulate(weights))
+    chances = (*(min(one / total, 1.0) for one in sums[:-1]), 1.0)
+    median_s = LENGTHS_S[bisect_left(chances, 0.5)]
+    late_s = LENGTHS_S[bisect_left(chances, 0.95)]
+    # What was told is late after its own error, what is guessed after twice the longest waits.
+    lasts_s = max(LEAST_TOLD_LEASE_S, late_s) if is_told else max(LEAST_LEASE_S, 2.0 * late_s)
+    return Expectation(median_s, min(lasts_s, MOST_LEASE_S), chances)
 
 
-def _within(least_s: float, lasts_s: float) -> float:
-    return min(max(least_s, lasts_s), MOST_LEASE_S)
+_STEP = math.log(2.0) / 3
+_ERROR_FADING = 0.99
+
+
+def _place(seconds: float) -> float:
+    """Return where a wait stands among `LENGTHS_S`, 0 to 30, fractions too."""
+    if seconds <= LENGTHS_S[0]:
+        return 0.0
+    return min(math.log(seconds) / _STEP, len(LENGTHS_S) - 1.0)
+
+
+def _bell(place: float, spread: float) -> Iterator[float]:
+    """Return a normal curve around a place, 1 at its top."""
+    return (math.exp(-0.5 * ((step - place) / spread) ** 2) for step in range(len(LENGTHS_S)))
+
+
+def _shared_out(curve: Iterator[float], count: float) -> list[float]:
+    values = list(curve)
+    return [value * count / sum(values) for value in values]
+
+
+def _prior(median_s: float) -> list[float]:
+    return _shared_out(_bell(_place(median_s), _SPREAD / _STEP), _PRIOR_WAITS)
+
+
+_NEAR = [_shared_out(_bell(at, _OWN_SPREAD / _STEP), 1.0) for at in range(len(LENGTHS_S))]
