@@ -37,6 +37,10 @@ RETENTION = [
     *("--placement", "session-sticky", "--retention", "lru", "slru", "drop-final", "tool-wait"),
     *("expected-return", "hinted", "belady"),
 ]
+EXACT = [
+    *("--tokens-per-rank", "500000", "1000000", "1500000"),
+    *("--placement", "session-sticky", "--retention", "hinted", "--hint-sigma", "0"),
+]
 MANY = [
     *("--ranks", "64", "--live-sessions", "415", "--gap-cap", "300", "--service", "recorded"),
     *("--tokens-per-rank", "500000", "1000000", "2000000"),
@@ -96,6 +100,7 @@ def _parts(corpus: Path, traces: list[Trace], folder: Path) -> dict[str, Callabl
     return {
         "placement": lambda: simulated(corpus, [*COMMON, *PLACEMENT]),
         "retention": lambda: simulated(corpus, [*COMMON, *RETENTION]),
+        "retention_exact": lambda: simulated(corpus, [*COMMON, *EXACT]),
         "many_ranks": lambda: simulated(corpus, MANY),
         "more_sessions": lambda: simulated(more, MORE),
         "forks": lambda: simulated(forks, [*COMMON, *FORKS]),

@@ -21,6 +21,7 @@ from benchmarks.simulator import (
     RESAMPLED,
     RETENTION,
 )
+from benchmarks.simulator_retention import gains, retained
 
 _HEAD = """# Simulations
 
@@ -139,18 +140,7 @@ Sessions are sticky; cells: million tokens computed, and the change from LRU. On
 ```
 
 """
-_RETENTION = """
-Protecting whatever waits for a tool is worth a few percent; expecting *when* a session returns is
-worth more, and a client's hint of how long its tool takes (here with a log-normal error of sigma
-0.7) more still. `belady` knows each session's next use, not that of blocks that several share.
-SLRU loses to LRU: a session's newest blocks are used once, and they are the ones it needs next.
-
-On the whole corpus the gains from LRU were at 0.5M, 1M and 1.5M a rank: 8.6, 11.8 and 10.9 % for
-`expected-return`, 17.9, 20.6 and 13.0 % for `hinted`, 23.1, 26.7 and 17.5 % for the oracle. The
-order is the same and so is the size at 1M and 1.5M. At 0.5M less is gained here: blocks and not
-sessions are evicted, so that a session's superseded blocks compete with live ones, in a cache
-that holds four of the eight sessions of a rank.
-
+_COST = """
 ## What a simulation costs
 
 One set-up, one core, reading the traces included: it grows with calls and blocks.
@@ -207,8 +197,9 @@ def page(data: dict[str, Any]) -> str:
             ratios=f"{times[500_000]:.1f}, {times[1_000_000]:.1f} and {times[2_000_000]:.1f}",
             retention=command([*COMMON, *RETENTION]),
         )
-        + table(retention, "retention", _retained(retention))
-        + _RETENTION
+        + table(retention, "retention", retained(retention))
+        + gains(retention, data["retention_exact"])
+        + _COST
         + "".join(
             f"| {one['sessions'] or data['sessions']} | {one['calls']:,} "
             f"| {one['prompt_tokens'] / 1e6:,.0f} M | {one['seconds']} | {one['peak_mb']} |\n"
@@ -269,21 +260,6 @@ def _skewed(row: dict[str, Any]) -> str:
 
 def _placed(one: dict[str, Any]) -> str:
     return f"{one['hit']:.1%} · {one['computed_tokens'] / 1e6:,.0f} · {one['imbalance']:.2f}"
-
-
-def _retained(outcomes: list[dict[str, Any]]) -> Any:
-    lru = {
-        one["tokens_per_rank"]: one["computed_tokens"]
-        for one in outcomes
-        if one["retention"] == "lru"
-    }
-
-    def cell(one: dict[str, Any]) -> str:
-        change = one["computed_tokens"] / lru[one["tokens_per_rank"]] - 1
-        moved = "" if one["retention"] == "lru" else f" ({change:+.1%})"
-        return f"{one['computed_tokens'] / 1e6:,.0f}{moved}"
-
-    return cell
 
 
 def stored() -> dict[str, Any]:

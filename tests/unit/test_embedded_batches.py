@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto_vllm.embedded.batches import Batch, batches
-from tenuto_vllm.retention import RETENTIONS, Held, Retention, Standing
+from tenuto_vllm.retention import RETENTIONS, Expectation, Held, Retention, Standing, Waits
 
 TOTAL = 20
 BATCHES = st.builds(
@@ -18,7 +18,14 @@ BATCHES = st.builds(
     was_hit=st.booleans(),
     wait=st.sampled_from(["tool", "user", "unknown"]),
     is_final=st.booleans(),
-    expected_s=st.one_of(st.none(), st.floats(0, 400)),
+    is_active=st.booleans(),
+    expected=st.builds(
+        Waits().expect,
+        st.just("s"),
+        st.sampled_from(["tool", "user"]),
+        st.one_of(st.none(), st.floats(0, 400)),
+    ),
+    born_s=st.floats(0, 9),
     next_s=st.one_of(st.just(float("inf")), st.floats(0, 900)),
 )
 ROUNDS = st.lists(
@@ -55,7 +62,8 @@ def test_batches_go_as_if_all_were_sorted_at_every_eviction(name: str, rounds: l
         for held, blocks in added:
             kept.add(Batch(np.arange(blocks), held._replace(released_s=now_s), blocks))
         if superseded is not None and kept.of:
-            kept.supersede(list(kept.of)[superseded % len(kept.of)])
+            number = list(kept.of)[superseded % len(kept.of)]
+            kept.change(number, kept.of[number].held._replace(is_superseded=True))
         if touched is not None and kept.of:
             kept.shrink(list(kept.of)[touched % len(kept.of)], 1)
         now_s, left = now_s + wait_s, count
@@ -71,16 +79,14 @@ def test_batches_go_as_if_all_were_sorted_at_every_eviction(name: str, rounds: l
 
 
 def test_a_batch_whose_time_has_passed_gets_another_place() -> None:
-    kept = batches(RETENTIONS["expected-return"], TOTAL)
-    tool, user, other = (
-        kept.add(Batch(np.arange(2), Held("s", 0.0, wait=wait), 2))
-        for wait in ("tool", "user", "user")
+    kept = batches(RETENTIONS["hinted"], TOTAL)
+    soon, later = (
+        kept.add(Batch(np.arange(1), Held("s", 0.0, expected=Expectation(wait_s, 600.0)), 1))
+        for wait_s in (2.0, 60.0)
     )
-    kept.shrink(next(kept.order(1.0)), 1)
-    kept.shrink(user, 1)
-    # Expected after 9 s, then 18, ..., 288, 576: later than a person's 300.
-    assert next(kept.order(287.9)) == other
-    assert next(kept.order(288.0)) == tool
+    assert next(kept.order(1.0)) == later
+    # It did not come, and is expected the later the longer it is away.
+    assert next(kept.order(50.0)) == soon
 
 
 @pytest.mark.parametrize("name", ["drop-final", "expected-return", "belady"])
@@ -105,7 +111,8 @@ def test_an_eviction_does_not_look_at_all_that_is_held(name: str) -> None:
 def test_what_never_evicts_does_not_remember_what_has_gone() -> None:
     kept = batches(RETENTIONS["hinted"], 1000)
     for number in range(5000):
-        added = kept.add(Batch(np.arange(1), Held(f"s{number}", 0.0), 1))
-        kept.supersede(added)
+        held = Held(f"s{number}", 0.0)
+        added = kept.add(Batch(np.arange(1), held, 1))
+        kept.change(added, held._replace(is_superseded=True))
         kept.shrink(added, 1)
     assert len(kept._until) < 200  # type: ignore[attr-defined]

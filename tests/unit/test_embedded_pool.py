@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tenuto_vllm.embedded.names import Names
 from tenuto_vllm.embedded.pool import Pool, Table
-from tenuto_vllm.retention import RETENTIONS, Held
+from tenuto_vllm.retention import RETENTIONS, Held, Waits
 
 SIZE = 2
 
@@ -122,7 +122,7 @@ def test_every_retention_keeps_the_number_of_free_blocks_and_only_orders(name, b
         elif running:
             key = sorted(running)[value % len(running)]
             one, two = running.pop(key)
-            held = Held(f"s{key % 3}", float(number), expected_s=number + 5.0)
+            held = Held(f"s{key % 3}", float(number), wait=("tool", "user", "unknown")[key % 3])
             lru.release(one, [(0, held)])
             other.release(two, [(1, held), (0, held)])
         assert lru.free == other.free
@@ -175,6 +175,10 @@ def one(session: str, released_s: float = 0.0, **said: object) -> Held:
     return Held(session, released_s)._replace(**said)
 
 
+def told(session: str, gap_s: float, **said: object) -> Held:
+    return one(session, expected=Waits().expect(session, "tool", gap_s), **said)
+
+
 @pytest.mark.parametrize(
     ("name", "held", "now_s", "order"),
     [
@@ -184,9 +188,11 @@ def one(session: str, released_s: float = 0.0, **said: object) -> Held:
         ("tool-wait", [one("a", 0, wait="tool"), one("b", 1), one("c", 2)], 121, "abc"),
         ("tool-wait", [one("a"), one("b", wait="tool"), one("c", 2, is_final=True)], 9, "cab"),
         ("expected-return", [one("a", 0, wait="tool"), one("b", 1, wait="user")], 2, "ba"),
-        # Expected after 9 s, then 18, 36, ..., 576: later than the person's 301.
-        ("expected-return", [one("a", 0, wait="tool"), one("b", 1, wait="user")], 290, "ab"),
-        ("hinted", [one("a", 0, wait="tool", expected_s=400.0), one("b", 1, wait="user")], 2, "ab"),
+        # It should have been back long ago, and most likely does not come.
+        ("expected-return", [one("a", 0, wait="tool"), one("b", 850, wait="user")], 851, "ab"),
+        ("hinted", [told("a", 100.0), one("b", 1, wait="tool")], 2, "ab"),
+        ("hinted", [told("a", 40.0), told("b", 5.0)], 2, "ab"),
+        ("hinted", [told("a", 40.0), told("b", 5.0, is_active=True)], 200, "ab"),
         ("hinted", [one("a", 0, wait="tool"), one("b", 1, wait="user")], 2, "ba"),
         ("belady", [one("a", 0, next_s=5.0), one("b", 1), one("c", 2, next_s=9.0)], 3, "bca"),
         ("slru", [one("a", 0, was_hit=True), one("b", 1), one("c", 2)], 3, "bca"),
@@ -208,6 +214,28 @@ def test_what_a_sessions_later_turn_did_not_use_goes_first_where_returns_are_exp
     pool.release(admit(pool, [2], 2), [(0, one("a", 2, wait="tool"))])
     admit(pool, [9], 2, 3.0)
     assert has(pool, 0, 1, 2) == [False, True, True]
+
+
+def test_what_a_session_does_not_use_makes_room_for_what_it_adds():
+    pool = Pool(5, SIZE, RETENTIONS["expected-return"])
+    pool.release(admit(pool, [0], 2), [(0, one("b", 0, wait="user"))])
+    pool.release(admit(pool, [1, 2, 3], 6), [(0, one("a", 1, wait="tool"))])
+    table = pool.allocate(np.array([1, 8, 9], np.int64), 6, 1, now_s=2.0, session="a")
+    assert table is not None
+    assert has(pool, 0, 1, 2, 3) == [True, True, False, False]
+
+
+def test_who_waits_for_room_keeps_what_it_is_about_to_find():
+    pool = Pool(4, SIZE, RETENTIONS["expected-return"])
+    pool.release(admit(pool, [0], 2), [(0, one("a", 0, wait="user"))])
+    pool.release(admit(pool, [1], 2), [(0, one("b", 0, wait="tool"))])
+    pool.await_turn("a", is_active=True)
+    admit(pool, [7, 8], 4, 1.0)
+    assert has(pool, 0, 1) == [True, False]
+    pool.await_turn("a", is_active=False)
+    pool.await_turn("nobody", is_active=True)
+    admit(pool, [9], 2, 1.0)
+    assert has(pool, 0) == [False]
 
 
 def test_names_that_no_cache_has_are_given_again():

@@ -23,6 +23,7 @@ class CheckedEngine(VirtualEngine):
         super().__init__(scheduler, blocks, **how)
         self.verified = 0
         self.resumed = 0
+        self._make_room = getattr(getattr(self.ours, "queue", None), "make_room", None)
         self._held: dict[int, list[int]] = {}
         self._kinds = [group for group in ("attention", how.get("kind", "full")) if group != "full"]
 
@@ -40,8 +41,9 @@ class CheckedEngine(VirtualEngine):
         assert len(free) == len(set(free)) == queue.num_free_blocks
         assert set(free) == unused
         if self.ours is not None:
-            # It takes itself off after an error, and the requests go on as if nothing was.
+            # Each takes itself off after an error, and the requests go on as if nothing was.
             assert self.scheduler.tenuto is self.ours
+            assert self.ours.queue.make_room == self._make_room
             check(self.ours.queue)
 
     def _run(self, plan: Any) -> Any:

@@ -13,7 +13,7 @@ from tenuto_vllm.retention.hint import ACTION, Hint, pack
 
 from .checked import CheckedEngine
 
-SESSIONS, TENANTS = 18, 3
+SESSIONS, TENANTS = 6, 3
 LONGEST = 420
 
 HOSTILE_HINTS = [

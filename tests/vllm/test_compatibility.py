@@ -46,7 +46,7 @@ def test_the_queue_is_a_list_with_two_ends_linked_through_its_blocks(version):
 @each_release
 @pytest.mark.parametrize("path", [POOL, "v1/simple_kv_offload/manager.py"])
 def test_users_of_the_queue_call_only_what_ours_answers(version, path):
-    used = source(version, path).attributes_of("free_block_queue")
+    used = source(version, path).attributes_of("free_block_queue", "free_queue")
     assert used
     assert used <= {*QUEUE, "num_free_blocks"}
 

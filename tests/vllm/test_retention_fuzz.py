@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 
 import pytest
 
@@ -58,7 +57,7 @@ def test_random_requests_lose_no_block_and_hit_only_what_is_right(how, mode):
     counts = engine.ours.state()["counts"]
     for what in ("leased", "honoured", "expired", "lost", "released", "superseded"):
         fuzz.did[what] = counts[what]
-    fuzz.did += Counter(verified=engine.verified, resumed=engine.resumed)
+    fuzz.did.update(verified=engine.verified, resumed=engine.resumed)
     assert min(fuzz.did.values()) > 0, fuzz.did
     engine.tell(ended=all_sessions())
     engine.step()

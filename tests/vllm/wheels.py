@@ -93,14 +93,14 @@ class Source:
             and node.value.id == "self"
         }
 
-    def attributes_of(self, owner):
-        """Return what is looked up on an attribute called `owner`, of whatever object."""
+    def attributes_of(self, *owners):
+        """Return what is looked up on a variable or an attribute of one of these names."""
         return {
             node.attr
             for node in ast.walk(self._tree)
             if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Attribute)
-            and node.value.attr == owner
+            and isinstance(node.value, ast.Attribute | ast.Name)
+            and getattr(node.value, "attr", getattr(node.value, "id", "")) in owners
         }
 
     def methods(self, kind):

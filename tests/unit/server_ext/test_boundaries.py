@@ -328,7 +328,13 @@ class Stock:
     def _free_blocks(self, request: Any) -> None:
         self.freed.append(request)
 
-    def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *_: int) -> int:
+    def _mamba_block_aligned_split(
+        self,
+        request: Any,
+        num_new_tokens: int,
+        num_new_local_computed_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+    ) -> int:
         return num_new_tokens
 
 
@@ -358,7 +364,7 @@ HINT = Hint("t.session-1", turn=Turn(n=1, keep=130))
 @pytest.mark.parametrize(
     ("manager", "why"),
     [
-        (OlderManager(), "0.30 and later"),
+        (OlderManager(), "0.30 to 0.33"),
         (SimpleNamespace(block_size="?"), None),
         (type("SlidingWindowManager", (), {"block_size": 16})(), "is unknown"),
     ],
@@ -395,6 +401,20 @@ def blocks(*hashed: int) -> list[Any]:
         SimpleNamespace(block_id=n, is_null=n == 0, block_hash=n in hashed or None)
         for n in range(20)
     ]
+
+
+def test_where_chunks_are_cut_in_an_unknown_way_they_are_left_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Later(Turns):
+        def _mamba_block_aligned_split(  # type: ignore[override]
+            self, request: Any, num_new_tokens: int, *, is_last: bool
+        ) -> int:
+            return num_new_tokens
+
+    scheduler = Later(SlidingWindowManager())
+    assert "chunks of a prompt" in caplog.text
+    assert scheduler._mamba_block_aligned_split(request(PROMPT, HINT), 200, is_last=True) == 200
 
 
 @pytest.mark.parametrize(

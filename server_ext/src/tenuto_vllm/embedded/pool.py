@@ -1,7 +1,6 @@
 """One rank's cache blocks: prefix lookup, references and the order of eviction. Pure.
 
-Arrays rather than objects, since a prompt of 142,000 tokens has 2,200 blocks. Blocks are
-named by keys, whole numbers that stand for a block and all before it.
+Arrays, since a prompt of 142,000 tokens has 2,200 blocks. Keys stand for a block and all before.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Pool:
             output_keys: of the blocks that the output fills; None where nobody will look
                 for them.
             now_s: the time.
-            session: whose it is; what it had before and does not use goes first.
+            session: whose it is; what it had and does not use goes first.
 
         Returns:
             The request's table, its prompt's full blocks findable; None, with nothing

@@ -24,6 +24,13 @@ from tenuto_vllm.config import ConfigError, Settings
 from tenuto_vllm.engine.states import Group, States
 from tenuto_vllm.retention.messages import Roles, learn
 
+# Parameters of the two methods that are called in a way of ours (the same in vLLM 0.30 to 0.33).
+_CACHE = ("request", "num_tokens", "retention_interval", "replay_boundaries")
+_SPLIT = (
+    *("request", "num_new_tokens"),
+    *("num_new_local_computed_tokens", "num_external_computed_tokens"),
+)
+
 
 class BoundaryMixin:
     """For a class that derives from vLLM's scheduler; it comes first among the bases.
@@ -59,9 +66,9 @@ def _installed(scheduler: Any) -> States | None:
     ]
     if not groups or not manager.enable_caching:
         return None
-    methods = [inspect.signature(group.manager.cache_blocks) for group in groups]
-    if any("replay_boundaries" not in method.parameters for method in methods):
-        _off("this vLLM keeps no states of a request's own; 0.30 and later do")
+    methods = [group.manager.cache_blocks for group in groups]
+    if any(_parameters(method) != _CACHE for method in methods):
+        _off("this vLLM keeps a request's states in another way than 0.30 to 0.33 do")
         return None
     if why := _problem(scheduler):
         _off(why)
@@ -89,9 +96,14 @@ def _problem(scheduler: Any) -> str:
     if scheduler.vllm_config.speculative_config is not None:
         # The position that a draft model's last block is dropped from differs by release.
         return "speculative decoding (EAGLE, MTP) moves where a prompt can be resumed"
-    if scheduler.block_size % scheduler.cache_config.block_size:
-        return "chunks of a prompt end elsewhere than blocks"
+    is_known = _parameters(scheduler._mamba_block_aligned_split) == _SPLIT
+    if not is_known or scheduler.block_size % scheduler.cache_config.block_size:
+        return "this vLLM ends the chunks of a prompt elsewhere than 0.30 to 0.33 do"
     return ""
+
+
+def _parameters(method: Any) -> tuple[str, ...]:
+    return tuple(inspect.signature(method).parameters)
 
 
 def _group(manager: Any) -> Group | None:

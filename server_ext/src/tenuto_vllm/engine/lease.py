@@ -10,12 +10,14 @@ from tenuto_vllm.retention.held import Wait
 from tenuto_vllm.retention.order import Leased
 from tenuto_vllm.retention.waits import Expectation
 
-# The newest checkpoints of linear state that stay with a session.
-_STATES = 14
-
 
 class Lease:
     """A session, its free blocks, and the promise to evict them late while `is_held`.
+
+    Args:
+        session: its key.
+        born_s: when its run was first seen.
+        states: how many of its newest checkpoints' blocks stay with it.
 
     Attributes:
         session: its key, the tenant's tag included.
@@ -55,7 +57,7 @@ class Lease:
         *("told_s", "wait"),
     )
 
-    def __init__(self, session: str, born_s: float) -> None:
+    def __init__(self, session: str, born_s: float, states: int) -> None:
         self.session = session
         self.tenant = session.partition(".")[0] if "." in session else ""
         self.chain = Chain(self)
@@ -68,7 +70,7 @@ class Lease:
         self.prio = self.size = self.foreign = self.handed_out = 0
         self.is_cut = self.is_over = self.is_doubted = False
         self.lru_kept: int | None = None
-        self.states: deque[int] = deque(maxlen=_STATES)
+        self.states: deque[int] = deque(maxlen=states)
 
     @property
     def is_held(self) -> bool:

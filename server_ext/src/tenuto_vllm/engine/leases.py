@@ -15,7 +15,7 @@ from tenuto_vllm.engine.book import Book
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
 from tenuto_vllm.engine.sessions import Sessions
-from tenuto_vllm.engine.sharing import adopt, claim, hand_over
+from tenuto_vllm.engine.sharing import abandon, adopt, claim, hand_over
 from tenuto_vllm.retention.held import Wait
 from tenuto_vllm.retention.hint import Hint
 from tenuto_vllm.retention.told import ToldTurn, read_told
@@ -39,6 +39,7 @@ class Leases:
         share: of the pool that may be leased in all, 0..1.
         tenant_share: the same for each tenant.
         sessions: of how many something is known.
+        states: blocks of each session's newest checkpoints that stay with it.
         clock: seconds, from any start.
     """
 
@@ -51,6 +52,7 @@ class Leases:
         share: float = 0.9,
         tenant_share: float = 0.9,
         sessions: int = 8192,
+        states: int = 14,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queue = queue
@@ -58,7 +60,7 @@ class Leases:
         self.counts: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
         self._blocks = blocks
         self._is_whole = groups > 1
-        self._sessions = Sessions(sessions)
+        self._sessions = Sessions(sessions, states)
         self._book = Book(int(share * len(blocks)), int(tenant_share * len(blocks)))
         self._waits = Waits(sessions)
         queue.make_room = self._make_room
@@ -127,18 +129,21 @@ class Leases:
         self._expect(lease, turn.ttl)
         return "leased"
 
-    def ended(self, hint: Hint, is_turn: bool) -> None:
+    def ended(self, hint: Hint, is_turn: bool, adopted: Sequence[int] = ()) -> None:
         """Take in that the blocks of a request have been freed, or will be.
 
         Args:
             hint: of the request.
             is_turn: `ends` has been told of it; otherwise it leaves nothing to keep.
+            adopted: ids of the checkpoints that it has left.
         """
         lease = self._sessions.get(hint.session)
         if lease is None or hint.turn.kind == "auxiliary":
             return
         if is_turn:
             lease.handed_out = self.queue.handed_out
+        else:
+            abandon(self.queue, lease, adopted)
         lease.active = max(0, lease.active - 1)
         if not lease.active:
             self._rest(lease)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from tenuto_vllm.engine.leases import Leases
 
 
+# Checkpoints of a session, and of the least blocks: one of linear attention is a block.
+_STATES, _LEAST_STATES = 4, 14
+
+
 class RetentionMixin:
     """For a class that derives from vLLM's Scheduler.
 
@@ -84,7 +88,8 @@ class RetentionMixin:
         above: Any = super()
         above._free_blocks(request)
         if hint is not None and self.tenuto is not None:
-            self._try(self.tenuto.ended, hint, bool(decision))
+            adopted = getattr(request, "tenuto_adopted", ())
+            self._try(self.tenuto.ended, hint, bool(decision), adopted)
         if self.tenuto_log is not None and self.tenuto is not None:
             decided = self.tenuto.decided(hint, decision or "none")
             self.tenuto_log.write(request, hint, _cached_tokens(request), decided)
@@ -101,7 +106,7 @@ class RetentionMixin:
             return
         scheduler: Any = self
         manager = scheduler.kv_cache_manager
-        pool = manager.block_pool
+        pool, managers = manager.block_pool, manager.coordinator.single_type_managers
         # What derives from vLLM's classes is loaded here, where there is a vLLM.
         queues = importlib.import_module("tenuto_vllm.engine.queue")
         keepers = importlib.import_module("tenuto_vllm.engine.leases")
@@ -109,7 +114,8 @@ class RetentionMixin:
         keeper = keepers.Leases(
             queue,
             pool.blocks,
-            groups=len(manager.coordinator.single_type_managers),
+            groups=len(managers),
+            states=max(map(_states, managers)),
             share=settings.lease_share,
             tenant_share=settings.tenant_share,
             sessions=settings.sessions,
@@ -159,6 +165,12 @@ class RetentionMixin:
             return None
 
 
+def _states(manager: Any) -> int:
+    """Return how many blocks a session's newest checkpoints have in one group of layers."""
+    window = getattr(manager, "sliding_window", 0) or 0
+    return max(_LEAST_STATES, _STATES * -(-window // manager.block_size))
+
+
 def _cached_tokens(request: Any) -> int:
     stats = getattr(request, "tenuto_stats", None)
     # Before 0.31 the request has the count itself, -1 until it is known.
@@ -179,7 +191,9 @@ def _offer_utilities() -> None:
 
     def state(self: Any) -> dict[str, Any]:
         keeper = getattr(self.scheduler, "tenuto", None)
-        return {} if keeper is None else keeper.state()
+        states = getattr(self.scheduler, "tenuto_states", None)
+        said: dict[str, Any] = {} if keeper is None else keeper.state()
+        return said if states is None else said | {"boundaries": dict(states.counts)}
 
     core = importlib.import_module("vllm.v1.engine.core").EngineCore
     core.tenuto_told, core.tenuto_state = told, state

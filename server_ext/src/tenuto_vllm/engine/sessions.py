@@ -14,10 +14,12 @@ class Sessions:
 
     Args:
         most: how many; those in use may be more.
+        states: see `Lease`.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, states: int) -> None:
         self._most = most
+        self._states = states
         self._of: OrderedDict[str, Lease] = OrderedDict()
         # When a run was first seen.
         self._runs: OrderedDict[str, float] = OrderedDict()
@@ -39,7 +41,7 @@ class Sessions:
         lease = self._of.get(hint.session)
         if lease is None:
             born_s = self._born(hint.run, now_s)
-            lease = self._of[hint.session] = Lease(hint.session, born_s)
+            lease = self._of[hint.session] = Lease(hint.session, born_s, self._states)
         return lease
 
     def touch(self, lease: Lease) -> None:

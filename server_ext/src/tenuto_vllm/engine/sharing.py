@@ -6,7 +6,7 @@ parent. Whoever uses it as well is its heir, and gets it when the owner gives it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tenuto_vllm.engine.lease import Lease, alive
@@ -49,6 +49,19 @@ def adopt(queue: TurnQueue, lease: Lease, number: int) -> bool:
     if number not in lease.states:
         lease.states.append(number)
     return True
+
+
+def abandon(queue: TurnQueue, lease: Lease, numbers: Iterable[int]) -> None:
+    """Take checkpoints of a request that was aborted from its session."""
+    left = {number for number in numbers if number in lease.states}
+    if not left:
+        return
+    for block in queue.blocks_of(lease.chain):
+        if block.block_id in left:
+            queue.put(block, None)
+    for number in left:
+        lease.states.remove(number)
+        queue.owners[number] = None
 
 
 def hand_over(queue: TurnQueue, lease: Lease) -> None:

@@ -119,15 +119,13 @@ class States:
             num_new_tokens: int,
             num_new_local_computed_tokens: int = 0,
             num_external_computed_tokens: int = 0,
-            *args: Any,
-            **kwargs: Any,
         ) -> int:
-            found = num_new_local_computed_tokens, num_external_computed_tokens
-            count: int = original(request, num_new_tokens, *found, *args, **kwargs)
+            found, loaded = num_new_local_computed_tokens, num_external_computed_tokens
+            count: int = original(request, num_new_tokens, found, loaded)
             # An answer's tokens come one by one.
             if count < 2 or (hint := _hint(request)) is None:
                 return count
-            start = request.num_computed_tokens + sum(found)
+            start = request.num_computed_tokens + found + loaded
             for position in self._wanted(request, hint, start):
                 if start < position < start + count:
                     return position - start
@@ -195,6 +193,10 @@ class States:
                 for block in blocks[max(before, begin) : min(after, end)]:
                     if block.block_hash is not None and not block.is_null:
                         keeper.adopt(hint, block)
+                        request.tenuto_adopted = (
+                            *getattr(request, "tenuto_adopted", ()),
+                            block.block_id,
+                        )
         except Exception:
             self.counts["failed"] += 1
 

@@ -92,10 +92,12 @@ def left_s(age_s: float, wait_s: float, spread: tuple[float, ...] = ()) -> float
     if not spread:
         return wait_s - age_s if age_s < wait_s else age_s
     first = bisect_right(LENGTHS_S, age_s)
-    gone = spread[first - 1] if first else 0.0
-    if gone > 1.0 - _NO_CHANCE:
+    gone, whole = spread[first - 1] if first else 0.0, spread[-1]
+    if whole - gone <= _NO_CHANCE * whole:
         return age_s
-    return LENGTHS_S[bisect_left(spread, 0.5 * (1.0 + gone), first)] - age_s
+    middle = bisect_left(spread, 0.5 * (gone + whole), first)
+    # The last length stands for all that are longer.
+    return max(LENGTHS_S[middle] - age_s, age_s if middle == len(LENGTHS_S) - 1 else 0.0)
 
 
 def before(time_s: float) -> float:

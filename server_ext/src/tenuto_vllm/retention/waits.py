@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
 from tenuto_vllm.retention.held import Wait
 
 LENGTHS_S: tuple[float, ...] = tuple(2.0 ** (step / 3) for step in range(31))
-"""The lengths of waits that are told apart, 1 s to 1,024 s."""
+"""The lengths of waits that are told apart, 1 s to 1,024 s and longer."""
 
 LEAST_LEASE_S = 10.0
 """A lease lasts at least so long, unless its session's gap was told."""
@@ -40,6 +41,8 @@ _OWN_SPREAD = 0.5
 # A client knows its tools within a factor of two, until more is seen.
 _ERROR, _ERROR_WAITS = 0.7, 20.0
 _LEAST_ERROR, _MOST_ERROR = 0.1, 3.0
+_ERROR_FADING = 0.99
+_STEP = math.log(2.0) / 3
 
 
 class Expectation(NamedTuple):
@@ -48,7 +51,8 @@ class Expectation(NamedTuple):
     Attributes:
         wait_s: its median.
         lasts_s: how long a lease of its blocks is worth having.
-        spread: the chances that it is no longer than each of `LENGTHS_S`; ascending, the last 1.
+        spread: what speaks for a wait no longer than each of `LENGTHS_S`; ascending, the last is
+            all there is.
     """
 
     wait_s: float
@@ -68,7 +72,10 @@ class Waits:
         self._most = sessions
         self._window = window
         self._last: dict[Wait, deque[int]] = {wait: deque() for wait in _MEDIAN_S}
-        self._fleet = {wait: list(_prior(median_s)) for wait, median_s in _MEDIAN_S.items()}
+        self._fleet = {
+            wait: _shared_out(median_s, _SPREAD, _PRIOR_WAITS)
+            for wait, median_s in _MEDIAN_S.items()
+        }
         self._own: OrderedDict[str, dict[Wait, list[float]]] = OrderedDict()
         self._error = _ERROR * _ERROR * _ERROR_WAITS
         self._told = _ERROR_WAITS
@@ -115,16 +122,21 @@ class Waits:
             wait: what ends it.
             told_s: what its client expects; None where it said nothing.
         """
-        fleet = self._fleet[wait]
         share = _FLEET_WAITS / (_PRIOR_WAITS + len(self._last[wait]))
-        weights = [count * share for count in fleet]
-        own = self._own.get(session, {}).get(wait)
-        if own is not None:
-            weights = [one + other for one, other in zip(weights, own, strict=True)]
+        own = self._own.get(session, {}).get(wait, _NOTHING)
+        weights = [fleet * share + one for fleet, one in zip(self._fleet[wait], own, strict=True)]
         if told_s is not None:
-            bell = _bell(_place(told_s), self.error / _STEP)
+            bell = _bell(round(_place(told_s)), round(self.error, 2))
             weights = [one * other for one, other in zip(weights, bell, strict=True)]
-        return _expectation(weights, is_told=told_s is not None)
+        spread = tuple(accumulate(weights))
+        median_s = LENGTHS_S[bisect_left(spread, 0.5 * spread[-1])]
+        late_s = LENGTHS_S[bisect_left(spread, 0.95 * spread[-1])]
+        # What was told is late after its own error, what is guessed after twice the longest waits.
+        if told_s is None:
+            lasts_s = max(LEAST_LEASE_S, 2.0 * late_s)
+        else:
+            lasts_s = max(LEAST_TOLD_LEASE_S, late_s)
+        return Expectation(median_s, min(lasts_s, MOST_LEASE_S), spread)
 
     @property
     def error(self) -> float:
@@ -136,21 +148,6 @@ class Waits:
         self._own.pop(session, None)
 
 
-def _expectation(weights: Sequence[float], *, is_told: bool) -> Expectation:
-    total = sum(weights)
-    sums = list(accumulate(weights))
-    chances = (*(min(one / total, 1.0) for one in sums[:-1]), 1.0)
-    median_s = LENGTHS_S[bisect_left(chances, 0.5)]
-    late_s = LENGTHS_S[bisect_left(chances, 0.95)]
-    # What was told is late after its own error, what is guessed after twice the longest waits.
-    lasts_s = max(LEAST_TOLD_LEASE_S, late_s) if is_told else max(LEAST_LEASE_S, 2.0 * late_s)
-    return Expectation(median_s, min(lasts_s, MOST_LEASE_S), chances)
-
-
-_STEP = math.log(2.0) / 3
-_ERROR_FADING = 0.99
-
-
 def _place(seconds: float) -> float:
     """Return where a wait stands among `LENGTHS_S`, 0 to 30, fractions too."""
     if seconds <= LENGTHS_S[0]:
@@ -158,18 +155,20 @@ def _place(seconds: float) -> float:
     return min(math.log(seconds) / _STEP, len(LENGTHS_S) - 1.0)
 
 
-def _bell(place: float, spread: float) -> Iterator[float]:
-    """Return a normal curve around a place, 1 at its top."""
-    return (math.exp(-0.5 * ((step - place) / spread) ** 2) for step in range(len(LENGTHS_S)))
+@lru_cache(4096)
+def _bell(place: int, spread: float, count: int = len(LENGTHS_S)) -> tuple[float, ...]:
+    """Return a normal curve of logarithms around a length, 1 at its top."""
+    wide = spread / _STEP
+    return tuple(math.exp(-0.5 * ((step - place) / wide) ** 2) for step in range(count))
 
 
-def _shared_out(curve: Iterator[float], count: float) -> list[float]:
-    values = list(curve)
-    return [value * count / sum(values) for value in values]
+def _shared_out(seconds: float, spread: float, total: float) -> list[float]:
+    """Return a normal curve with a sum; the last length stands for all that are longer."""
+    curve = _bell(round(_place(seconds)), spread, 3 * len(LENGTHS_S))
+    last = len(LENGTHS_S) - 1
+    folded = [*curve[:last], sum(curve[last:])]
+    return [value * total / sum(folded) for value in folded]
 
 
-def _prior(median_s: float) -> list[float]:
-    return _shared_out(_bell(_place(median_s), _SPREAD / _STEP), _PRIOR_WAITS)
-
-
-_NEAR = [_shared_out(_bell(at, _OWN_SPREAD / _STEP), 1.0) for at in range(len(LENGTHS_S))]
+_NEAR = [_shared_out(length_s, _OWN_SPREAD, 1.0) for length_s in LENGTHS_S]
+_NOTHING = [0.0] * len(LENGTHS_S)
