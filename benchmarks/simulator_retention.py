@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 _RETENTION = """
-Of what the oracle gains over LRU, `expected-return` has {expected} and `hinted` has {hinted} at
-{sizes} a rank. `expected-return` sees boundaries alone: a tool call, an answer to a person, a
+Of what the oracle gains over LRU at {sizes} a rank,
+`expected-return` has {expected} and `hinted` has {hinted}.
+`expected-return` sees boundaries alone: a tool call, an answer to a person, a
 session's end. `hinted` has in addition what a client says of its tools, with a log-normal error of
 sigma 0.7, and nothing of people. Both are `Waits` and `order` of `tenuto_vllm.retention`, as
 the engine has them. `belady` knows each session's next use and which blocks it keeps, not the
 next use of blocks that several share. SLRU loses to LRU: a session's newest blocks are used once,
 and they are the ones it needs next.
 
-What `hinted` lacks is knowledge and not order: of the waits for people nothing is told, and with
-hints of less error (`--hint-sigma 0`) the same policy has {exact}.
+What `hinted` lacks is mostly knowledge: with hints that are right (`--hint-sigma 0`) the same
+policy has {exact}; of the waits for people nothing is told then either.
 
 What each part is worth at 0.5M a rank, as a share of that gain, each line with those above it:
 
@@ -26,7 +27,8 @@ What each part is worth at 0.5M a rank, as a share of that gain, each line with 
 | sessions whose request waits in line are no victims | 41 % | 73 % |
 | histograms of the session's own waits and the fleet's, by kind | 46 % | 74 % |
 
-Without gain, or worse: Gittins' index, the hazard rate or the chance of a return within 10 to
+Without gain, or worse, most of it in a model of the same replay that counts whole sessions:
+Gittins' index, the hazard rate or the chance of a return within 10 to
 80 s in place of the median; the mean in place of the median (better with hints by less than a
 point, worse without); the size of the session or the share of it that is left as a factor; the age
 of the run as a factor (worse by up to 25 points), so that it only decides between equals.

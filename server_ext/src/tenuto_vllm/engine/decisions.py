@@ -96,9 +96,10 @@ class DecisionLog:
         if hint is None:
             return line
         turn = hint.turn
-        line |= {"run_id": hint.run or hint.session, "session_id": hint.session}
+        session = _bare(hint.session)
+        line |= {"run_id": hint.run or session, "session_id": session}
         given = {
-            "parent_session_id": hint.parent or None,
+            "parent_session_id": _bare(hint.parent) or None,
             "turn": turn.n,
             "attempt": turn.attempt,
             "phase": turn.phase,
@@ -121,3 +122,8 @@ class DecisionLog:
             else:
                 runs.append([number, 1])
         return runs
+
+
+def _bare(session: str) -> str:
+    """Return a session's id without its tenant's tag, which is the server's own matter."""
+    return session.rpartition(".")[2]

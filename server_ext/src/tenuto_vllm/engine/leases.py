@@ -15,7 +15,7 @@ from tenuto_vllm.engine.book import Book
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
 from tenuto_vllm.engine.sessions import Sessions
-from tenuto_vllm.engine.sharing import abandon, adopt, claim, hand_over
+from tenuto_vllm.engine.sharing import abandon, adopt, claim, gather, hand_over
 from tenuto_vllm.retention.held import Wait
 from tenuto_vllm.retention.hint import Hint
 from tenuto_vllm.retention.told import ToldTurn, read_told
@@ -58,6 +58,7 @@ class Leases:
         self.queue = queue
         self.clock = clock
         self.counts: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
+        self.heard: Callable[[str, Lease], None] | None = None
         self._blocks = blocks
         self._is_whole = groups > 1
         self._sessions = Sessions(sessions, states)
@@ -73,7 +74,7 @@ class Leases:
         lease = self._sessions.open(hint, now_s)
         lease.active += 1
         if lease.active == 1 and lease.ended_s is not None and not hint.turn.attempt:
-            self.counts["returned"] += 1
+            self._count("returned", lease)
             self.counts["honoured"] += lease.is_held
             self._waits.learn(lease.session, lease.wait, now_s - lease.ended_s, lease.told_s)
             lease.lru_kept = self._kept_by_lru(lease)
@@ -124,9 +125,9 @@ class Leases:
             self._book.strike(lease)
             queue.retire(lease.chain)
             return "ordinary"
-        self.counts["leased"] += 1
         queue.lease(lease.chain)
         self._expect(lease, turn.ttl)
+        self._count("leased", lease)
         return "leased"
 
     def ended(self, hint: Hint, is_turn: bool, adopted: Sequence[int] = ()) -> None:
@@ -142,6 +143,7 @@ class Leases:
             return
         if is_turn:
             lease.handed_out = self.queue.handed_out
+            gather(self.queue, lease, self._blocks)
         else:
             abandon(self.queue, lease, adopted)
         lease.active = max(0, lease.active - 1)
@@ -167,7 +169,7 @@ class Leases:
         """Let leases end whose time has come."""
         if len(self._book) and (now_s := self.clock()) >= self._book.is_due_s:
             for lease in self._book.due(now_s):
-                self.counts["expired"] += 1
+                self._count("expired", lease)
                 self._demote(lease)
 
     def clear(self) -> None:
@@ -230,7 +232,7 @@ class Leases:
             lease.is_doubted = True
             return
         lease.is_doubted = False
-        self.counts["superseded"] += 1
+        self._count("superseded", lease)
         self.queue.drop(chain, lease.states if self._is_whole else ())
 
     def _expect(self, lease: Lease, ttl_s: float | None) -> None:
@@ -251,6 +253,13 @@ class Leases:
             lease.wait = _WAITS.get(turn.following, lease.wait)
             lease.told_s = lease.told_s if turn.gap_s is None else turn.gap_s
             self._expect(lease, turn.ttl_s)
+        if self.heard is not None:
+            self.heard("retimed", lease)
+
+    def _count(self, event: str, lease: Lease) -> None:
+        self.counts[event] += 1
+        if self.heard is not None:
+            self.heard(event, lease)
 
     def _release(self, session: str) -> None:
         """End a session: what is its alone goes first."""
@@ -260,7 +269,7 @@ class Leases:
         if lease.active:
             lease.is_over = True
             return
-        self.counts["released"] += 1
+        self._count("released", lease)
         hand_over(self.queue, lease)
         self._book.strike(lease)
         self.queue.drop(lease.chain)
@@ -287,7 +296,8 @@ class Leases:
         # A batch, so that sessions are not sorted for each block of an answer.
         need = max(need, len(self._blocks) >> 6)
         for lease in self._book.victims(self.clock()):
-            self.counts["lost"] += not lease.is_cut
+            if not lease.is_cut:
+                self._count("lost", lease)
             lease.is_cut = True
             need -= self._give(lease, need)
             if need <= 0:
@@ -304,7 +314,7 @@ class Leases:
                 count = self._give(lease, most)
                 above -= count
                 over[lease.tenant] -= count
-                self.counts["demoted"] += 1
+                self._count("demoted", lease)
 
     def _give(self, lease: Lease, most: int) -> int:
         """Make up to so many blocks of a lease ordinary, its tail first; return how many."""

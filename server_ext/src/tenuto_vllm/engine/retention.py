@@ -24,6 +24,7 @@ from tenuto_vllm import logs
 from tenuto_vllm.config import ConfigError, Settings
 from tenuto_vllm.engine.compatibility import problem
 from tenuto_vllm.engine.decisions import DecisionLog
+from tenuto_vllm.engine.events import Events, connected, hide_hints, rejects_hints
 from tenuto_vllm.engine.hints import take_hint
 from tenuto_vllm.retention.hint import Hint
 
@@ -45,16 +46,20 @@ class RetentionMixin:
 
     tenuto: Leases | None = None
     tenuto_log: DecisionLog | None = None
+    tenuto_events: Events | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what vLLM's Scheduler takes."""
         super().__init__(*args, **kwargs)
+        self._hides_hints = rejects_hints(self)
         self._try(self._install)
 
     def add_request(self, request: Any) -> None:
         """Read what the request says of its session."""
         if self.tenuto is not None:
             self._try(self._began, self.tenuto, request)
+        if self._hides_hints:
+            hide_hints(request)
         above: Any = super()
         above.add_request(request)
 
@@ -62,6 +67,8 @@ class RetentionMixin:
         """Let leases end first."""
         if self.tenuto is not None:
             self._try(self.tenuto.tick)
+        if self.tenuto_events is not None:
+            self.tenuto_events.deliver()
         above: Any = super()
         return above.schedule(*args, **kwargs)
 
@@ -85,6 +92,8 @@ class RetentionMixin:
         decision: str | None = None
         if hint is not None and self.tenuto is not None:
             decision = self._try(self._ends, self.tenuto, request, hint)
+            if decision == "leased" and self.tenuto_events is not None:
+                self.tenuto_events.bound(request)
         above: Any = super()
         above._free_blocks(request)
         if hint is not None and self.tenuto is not None:
@@ -128,6 +137,7 @@ class RetentionMixin:
         _offer_utilities()
         pool.free_block_queue = queue
         self.tenuto = keeper
+        self.tenuto_events = connected(self, keeper)
         logs.tell(logging.INFO, "retention_on", blocks=len(pool.blocks), share=settings.lease_share)
 
     def _began(self, keeper: Leases, request: Any) -> None:
@@ -173,8 +183,9 @@ def _states(manager: Any) -> int:
 
 def _cached_tokens(request: Any) -> int:
     stats = getattr(request, "tenuto_stats", None)
-    # Before 0.31 the request has the count itself, -1 until it is known.
-    cached = getattr(stats, "num_cached_tokens", getattr(request, "num_cached_tokens", 0))
+    # What a connector brought was in no cache of the engine's. Before 0.31 the request has the
+    # count itself, with that in it, and -1 until it is known.
+    cached = getattr(stats, "num_local_cached_tokens", getattr(request, "num_cached_tokens", 0))
     return max(0, cached)
 
 
@@ -188,6 +199,8 @@ def _offer_utilities() -> None:
     def told(self: Any, text: str) -> None:
         if (keeper := getattr(self.scheduler, "tenuto", None)) is not None:
             keeper.told(text)
+            if self.scheduler.tenuto_events is not None:
+                self.scheduler.tenuto_events.deliver()
 
     def state(self: Any) -> dict[str, Any]:
         keeper = getattr(self.scheduler, "tenuto", None)

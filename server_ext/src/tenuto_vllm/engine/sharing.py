@@ -64,6 +64,15 @@ def abandon(queue: TurnQueue, lease: Lease, numbers: Iterable[int]) -> None:
         queue.owners[number] = None
 
 
+def gather(queue: TurnQueue, lease: Lease, blocks: Sequence[Any]) -> None:
+    """Let a session's checkpoints join its other blocks: they were freed before it had a lease."""
+    if lease.is_held:
+        for number in lease.states:
+            block = blocks[number]
+            if block.ref_cnt == 0 and queue.owners[number] is lease.chain:
+                queue.put(block, lease.chain)
+
+
 def hand_over(queue: TurnQueue, lease: Lease) -> None:
     """Give the free blocks of a session that others use as well to those who are alive."""
     if not queue.heirs:

@@ -3,7 +3,7 @@
 | first to go | because |
 |---|---|
 | blocks that a later turn did not use | no prompt has them |
-| sessions that said they are over | which may be wrong, so that a rival evicts them and not time |
+| sessions that said they are over | no turn is expected of them, though their client may be wrong |
 | the lowest priority | its client said so |
 | who is expected back last | while it is away its room serves the others longest |
 | the youngest run | of equal ones: a stable working set does not thrash |
