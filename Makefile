@@ -11,7 +11,7 @@ ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm test-vllm-groups \
-	environments check bench bench-deploying bench-serving bench-identity bench-simulator bench-vllm clean
+	environments check bench bench-deploying bench-retention bench-serving bench-identity bench-simulator bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
@@ -26,6 +26,7 @@ help:
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
 	@echo "make bench[-serving|-identity|-deploying|-vllm]   print the numbers in docs as JSON"
+	@echo "make bench-retention              measure retention anew, and write its page"
 	@echo "make bench-simulator CORPUS=FILE  simulate a corpus: placement, retention, cost"
 
 CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
@@ -155,6 +156,15 @@ bench-simulator: $(VENV)/ready
 
 bench-vllm: $(VLLM)/ready
 	$(VLLM)/bin/python -m benchmarks.vllm_sessions
+
+# Some forty minutes.
+RETENTION := docs/measurements/retention
+bench-retention: $(VLLM)/ready
+	$(VLLM)/bin/python -m benchmarks.retention.workload > $(RETENTION)_workload.json
+	$(VLLM)/bin/python -m benchmarks.retention.cost > $(RETENTION)_cost.json
+	$(VLLM)/bin/python -m benchmarks.retention_hybrid > $(RETENTION)_hybrid.json
+	$(VLLM)/bin/python -m benchmarks.retention.serving > $(RETENTION)_serving.json
+	$(VLLM)/bin/python -m benchmarks.retention.page
 
 clean:
 	rm -rf $(VENV) $(FLOOR) $(ROUTER) $(WRAPPERS) $(FRAMEWORKS) $(OPENAI2) $(VLLM) out

@@ -43,6 +43,13 @@ def test_the_quickstart_shows_three_sessions_at_home_with_growing_caches() -> No
         assert cached[-1] > cached[0]
 
 
+def test_an_agents_prompt_is_still_cached_after_its_tool_only_with_leases() -> None:
+    rows = re.findall(r"(\w+) +turn (\d): +(\d+) of (\d+)", output_of("waiting_for_tools.py"))
+    found = {(name, int(turn)): int(cached) for name, turn, cached, _ in rows}
+    assert all(found["lru", turn] == 0 for turn in range(3))
+    assert found["hinted", 2] > found["hinted", 1] > 1000
+
+
 def test_the_readmes_program_runs_as_it_stands_but_for_the_address_and_the_model(
     tmp_path: Path,
 ) -> None:

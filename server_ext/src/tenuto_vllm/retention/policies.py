@@ -71,7 +71,8 @@ def _returning(one: Held, now_s: float) -> Standing:
         spread=expected.spread,
         born_s=one.born_s,
         is_active=one.is_active,
-        is_final=one.is_final,
+        # What no session has, nobody is expected back for.
+        is_final=one.is_final or not one.session,
         is_superseded=one.is_superseded,
     )
     return standing(facts, now_s)
