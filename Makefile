@@ -125,7 +125,7 @@ test-openai2: $(OPENAI2)/ready
 
 # Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
-	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm --ignore tests/vllm/test_load_balancing.py \
+	$(VLLM)/bin/pytest -n 2 --dist loadgroup tests/vllm --ignore tests/vllm/test_load_balancing.py \
 		--deselect $(NO_PLUGIN)
 
 NO_PLUGIN := tests/vllm/test_operations.py::test_without_the_plugin_it_ends_all_the_same_and_the_sentence_is_there

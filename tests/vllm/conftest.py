@@ -47,6 +47,41 @@ def observed():
         yield server
 
 
+# As in tests/vllm/recorded.py, which only an engine's process imports.
+FOLDER = "TENUTO_TEST_FOLDER"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """Where the engines of `recording` write down what reaches them."""
+    return tmp_path_factory.mktemp("recorded")
+
+
+@pytest.fixture(scope="session")
+def recording(folder):
+    """Two API processes and two ranks with the middleware and the scheduler, which writes down."""
+    with vllm_server(
+        ranks=2,
+        api_processes=2,
+        middleware=("tenuto_vllm.TurnMiddleware", OBSERVER),
+        num_blocks=2048,
+        extra_args=(
+            *("--scheduler-cls", "tests.vllm.recorded.Recorded"),
+            *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        ),
+        env={FOLDER: str(folder), "TENUTO_LOG": "info"},
+    ) as started:
+        yield started
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Let xdist keep the tests of a file together, and those that share a server."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def client(observed):
     with httpx.Client(base_url=observed.root_url, timeout=120, trust_env=False) as client:

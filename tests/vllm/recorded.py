@@ -21,21 +21,18 @@ def _write(what: str, value: Any) -> None:
         out.write(json.dumps(value) + "\n")
 
 
-def _told(core: Any, text: str) -> None:
-    _write("told", json.loads(text))
-    _THEIRS(core, text)
-
-
-_THEIRS = EngineCore.tenuto_told  # type: ignore[attr-defined]
-EngineCore.tenuto_told = _told  # type: ignore[attr-defined]
-
-
 class Recorded(TurnScheduler):
     """For `--scheduler-cls`; its name says nothing of whose it is made of."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         scheduler = super().__new__(cls, *args, **kwargs)
-        add_request = scheduler.add_request
+        add_request, hear = scheduler.add_request, EngineCore.tenuto_told
+
+        def told(core: Any, text: str) -> None:
+            _write("told", json.loads(text))
+            hear(core, text)
+
+        EngineCore.tenuto_told = told
 
         def recorded(request: Any) -> None:
             actions = request.kv_hints.actions if request.kv_hints is not None else ()

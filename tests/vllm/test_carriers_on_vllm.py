@@ -8,12 +8,10 @@ import re
 import httpx
 import pytest
 
-from examples.demo.engines import vllm_server
 from tenuto_vllm.placement import by_hash
 
-from .conftest import OBSERVER
+pytestmark = pytest.mark.xdist_group("recording")
 
-MIDDLEWARE = ("tenuto_vllm.TurnMiddleware", OBSERVER)
 MESSAGES = [{"role": "user", "content": "x" * 200}]
 BODIES = {
     "/v1/chat/completions": {"model": "tiny", "messages": MESSAGES, "max_tokens": 4},
@@ -67,10 +65,9 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server():
-    with vllm_server(ranks=2, api_processes=2, middleware=MIDDLEWARE, num_blocks=2048) as running:
-        yield running
+@pytest.fixture
+def server(recording):
+    return recording
 
 
 def post(server, route, headers, fields, *, stream=False):

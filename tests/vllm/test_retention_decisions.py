@@ -41,12 +41,16 @@ def test_it_has_every_call_with_what_it_shared_what_it_found_and_what_was_decide
             assert turn.cached_tokens <= 16 * turn.block_count
 
 
-def test_the_simulator_says_what_other_caches_and_policies_would_have_done(
+def test_the_simulator_computes_what_the_engine_did_and_says_what_others_would_have(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--ranks", "1", "--tokens-per-rank", "16000", "1000000", "--json"]
-    assert main(["simulate", str(log), *options, "--retention", "lru", "hinted"]) == 0
-    small_lru, small, _, large = json.loads(capsys.readouterr().out)
-    assert (small_lru["retention"], small["retention"]) == ("lru", "hinted")
-    assert small["computed_tokens"] < small_lru["computed_tokens"]
-    assert large["hit"] == large["theoretical_hit"] > small["hit"]
+    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    computed = sum(line["input_tokens"] - line["cached_tokens"] for line in lines)
+    options = ["--ranks", "1", "--service", "recorded", "--hint-sigma", "0", "--json"]
+    sizes = ["--tokens-per-rank", "16000", "1000000", "--retention", "lru", "hinted"]
+    assert main(["simulate", str(log), *options, *sizes]) == 0
+    lru, ours, _, large = json.loads(capsys.readouterr().out)
+    assert (lru["retention"], ours["retention"]) == ("lru", "hinted")
+    assert ours["computed_tokens"] == pytest.approx(computed, rel=0.05)
+    assert lru["computed_tokens"] > 1.3 * computed
+    assert large["hit"] == large["theoretical_hit"] > ours["hit"]

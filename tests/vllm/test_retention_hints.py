@@ -8,12 +8,11 @@ import re
 import httpx
 import pytest
 
-from examples.demo.engines import vllm_server
 from tenuto_vllm.retention.hint import unpack
 from tests.loopback import eventually
 
-# As in tests/vllm/recorded.py, which only an engine's process imports.
-FOLDER = "TENUTO_TEST_FOLDER"
+pytestmark = pytest.mark.xdist_group("recording")
+
 KEY = {"Authorization": "Bearer key-one"}
 MESSAGES = [{"role": "user", "content": "hi there"}]
 ROUTES = {
@@ -24,25 +23,9 @@ ROUTES = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("recorded")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    with vllm_server(
-        ranks=2,
-        api_processes=2,
-        middleware=("tenuto_vllm.TurnMiddleware",),
-        num_blocks=1024,
-        extra_args=(
-            *("--scheduler-cls", "tests.vllm.recorded.Recorded"),
-            *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-        ),
-        env={FOLDER: str(folder), "TENUTO_LOG": "info"},
-    ) as started:
-        yield started
+@pytest.fixture
+def server(recording):
+    return recording
 
 
 @pytest.fixture(autouse=True)

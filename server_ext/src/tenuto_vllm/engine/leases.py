@@ -24,6 +24,7 @@ from tenuto_vllm.retention.waits import MOST_LEASE_S, Waits
 _WAITS: dict[str | None, Wait] = {"tool": "tool", "child": "tool", "user": "user"}
 EVENTS = (
     *("leased", "honoured", "expired", "demoted", "lost", "released", "superseded", "returned"),
+    "hits",
     "saved_tokens",
 )
 
@@ -108,6 +109,7 @@ class Leases:
         if lease is None:
             return "ordinary"
         if lease.lru_kept is not None:
+            self.counts["hits"] += hits > 0
             saved = hits - lease.lru_kept
             self.counts["saved_tokens"] += max(0, saved) * cached_tokens // max(1, hits)
             lease.lru_kept = None
