@@ -51,6 +51,6 @@ def test_the_simulator_computes_what_the_engine_did_and_says_what_others_would_h
     assert main(["simulate", str(log), *options, *sizes]) == 0
     lru, ours, _, large = json.loads(capsys.readouterr().out)
     assert (lru["retention"], ours["retention"]) == ("lru", "hinted")
-    assert ours["computed_tokens"] == pytest.approx(computed, rel=0.05)
+    assert ours["computed_tokens"] == pytest.approx(computed, rel=0.1)
     assert lru["computed_tokens"] > 1.3 * computed
     assert large["hit"] == large["theoretical_hit"] > ours["hit"]
