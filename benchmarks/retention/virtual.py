@@ -1,65 +1,43 @@
 """vLLM's own Scheduler, KVCacheManager and BlockPool with a made-up model and a virtual clock.
 
 No weights, no server and no real time, so a run repeats to the token: schedulers can be compared
-and fuzzed. Import takes some twenty seconds, which are vLLM's.
+and fuzzed. Import takes some ten seconds, which are vLLM's.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 import json
-import os
-import tempfile
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from examples.demo.tiny_model import make_tiny_model
+from benchmarks.retention.tiny import (
+    MESSAGE,
+    SYSTEM,
+    AsyncScheduler,
+    ChatTokens,
+    KVCacheConfig,
+    ModelRunnerOutput,
+    Request,
+    RequestStatus,
+    SamplingParams,
+    Scheduler,
+    StructuredOutputManager,
+    cache_groups,
+    carried,
+    engine_config,
+    envelope,
+    get_request_block_hasher,
+    init_none_hash,
+    sha256,
+)
 
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-with warnings.catch_warnings():
-    # What vLLM's own imports warn of is no failure of a test of ours.
-    warnings.simplefilter("ignore")
-    import torch
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.sampling_params import SamplingParams
-    from vllm.utils.hashing import sha256
-    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import (
-        FullAttentionSpec,
-        KVCacheConfig,
-        KVCacheGroupSpec,
-        MambaSpec,
-        SlidingWindowSpec,
-    )
-    from vllm.v1.outputs import ModelRunnerOutput
-    from vllm.v1.request import Request, RequestStatus
-    from vllm.v1.structured_output import StructuredOutputManager
-
-try:
-    from vllm.v1 import kv_hints
-except ImportError:
-    kv_hints = None
-
-from tenuto_vllm.retention.hint import ACTION
-
-__all__ = ["AsyncScheduler", "Scheduler", "VirtualEngine", "envelope"]
-
-MESSAGE, SYSTEM = 500, 501
-"""Tokens: a message begins, and it is the system prompt."""
+__all__ = ["MESSAGE", "SYSTEM", "Ask", "AsyncScheduler", "Scheduler", "VirtualEngine", "envelope"]
 
 STEP_S = 0.004
 PREFILL_TOKENS_PER_S = 20_000
-WINDOW = 128
 
 
 @dataclass(slots=True)
@@ -128,14 +106,14 @@ class VirtualEngine:
         self.asks: dict[str, Ask] = {}
         self._late = late
         self._pending: deque[tuple[Any, Any]] = deque()
-        config = copy.deepcopy(_config(batched_tokens, policy))
+        config = copy.deepcopy(engine_config(batched_tokens, policy))
         config.model_config.max_model_len = longest
         config.cache_config.num_gpu_blocks = blocks
         config.cache_config.block_size = block_size
         config.cache_config.mamba_cache_mode = "align" if kind == "mamba" else "none"
         config.scheduler_config.async_scheduling = late
         structured = StructuredOutputManager(config)
-        structured.tokenizer = _ChatTokens()
+        structured.tokenizer = ChatTokens()
         init_none_hash(sha256)
         self._hasher = get_request_block_hasher(block_size, sha256)
         self.scheduler = scheduler(
@@ -143,7 +121,7 @@ class VirtualEngine:
             kv_cache_config=KVCacheConfig(
                 num_blocks=blocks,
                 kv_cache_tensors=[],
-                kv_cache_groups=_groups(kind, block_size),
+                kv_cache_groups=cache_groups(kind, block_size),
                 prefix_cache_retention_interval=interval,
             ),
             structured_output_manager=structured,
@@ -176,7 +154,7 @@ class VirtualEngine:
             None,
             arrival_time=self.now_s,
             block_hasher=self._hasher,
-            **_carried(hint) | fields,
+            **carried(hint) | fields,
         )
         self.asks[name] = Ask(request, self.now_s)
         self.scheduler.add_request(request)
@@ -236,62 +214,3 @@ class VirtualEngine:
                     ask.out += output.new_token_ids
                 if output.finish_reason is not None:
                     ask.done_s = self.now_s
-
-
-class _ChatTokens:
-    """What of a tokenizer tells where messages begin."""
-
-    def get_added_vocab(self) -> dict[str, int]:
-        return {"<|im_start|>": MESSAGE}
-
-    def encode(self, _: str, **__: Any) -> list[int]:
-        return [SYSTEM]
-
-
-def envelope(*actions: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the field of a request that holds actions (type, payload); none before vLLM 0.31."""
-    if kv_hints is None:
-        return {}
-    made = [kv_hints.KvHintAction("0", kind, "0.1", payload) for kind, payload in actions]
-    return {"kv_hints": kv_hints.KvHintsEnvelope("0.1", "m", made)}
-
-
-def _carried(hint: str) -> dict[str, Any]:
-    if not hint:
-        return {}
-    return envelope((ACTION, {"hint": hint})) or {"session_id": hint}
-
-
-@functools.cache
-def _config(batched_tokens: int, policy: str) -> Any:
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return EngineArgs(
-            model=str(make_tiny_model(Path(folder))),
-            load_format="dummy",
-            max_model_len=32768,
-            enforce_eager=True,
-            max_num_seqs=64,
-            max_num_batched_tokens=batched_tokens,
-            scheduling_policy=policy,
-            enable_prefix_caching=True,
-            skip_tokenizer_init=True,
-        ).create_engine_config()
-
-
-def _groups(kind: str, block_size: int) -> list[KVCacheGroupSpec]:
-    heads = {"num_kv_heads": 1, "head_size": 16, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=block_size, **heads)
-    if kind == "full":
-        return [KVCacheGroupSpec(["attention"], full)]
-    if kind == "window":
-        other = SlidingWindowSpec(block_size=block_size, sliding_window=WINDOW, **heads)
-    else:
-        shapes = ((4, 16), (8, 8))
-        other = MambaSpec(
-            block_size=block_size,
-            shapes=shapes,
-            dtypes=(torch.float32, torch.float32),
-            mamba_cache_mode="align",
-        )
-    return [KVCacheGroupSpec(["attention"], full), KVCacheGroupSpec([kind], other)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.retention.virtual import WINDOW, Ask, VirtualEngine
+from benchmarks.retention.tiny import WINDOW
+from benchmarks.retention.virtual import Ask, VirtualEngine
 from tests.vllm.invariants import check
 
 

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 
 # First: it silences what vLLM's import warns of.
-from benchmarks.retention.virtual import MESSAGE, SYSTEM, envelope
+from benchmarks.retention.tiny import MESSAGE, SYSTEM, envelope
 from tenuto_vllm import _wire
 from tenuto_vllm.retention.hint import ACTION, Hint, pack
 

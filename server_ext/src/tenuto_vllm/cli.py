@@ -72,7 +72,9 @@ def _text(key: str, settings: Settings) -> str:
     value = getattr(settings, key)
     if TABLE[key].is_secret:
         return "(hidden)" if value else ""
-    return str(int(value)) if isinstance(value, bool) else str(value or "")
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)
 
 
 def _flags(given: argparse.Namespace) -> list[str]:

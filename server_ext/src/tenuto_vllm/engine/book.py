@@ -47,7 +47,9 @@ class Book:
         """Yield the leases that have run out, but for those of sessions in use."""
         while self._ends and self._ends[0][0] <= now_s:
             lease = self._held.get(heapq.heappop(self._ends)[1])
-            if lease is not None and not lease.active and lease.until_s <= now_s:
+            if lease is None or lease.active or not lease.is_held:
+                continue
+            if lease.until_s <= now_s:
                 yield lease
 
     @property
@@ -57,6 +59,9 @@ class Book:
 
     def victims(self, now_s: float) -> list[Lease]:
         """Return the leases of sessions that wait; the first is to give way first."""
+        # The queue may have taken a whole chain by itself.
+        for lease in [lease for lease in self._held.values() if not lease.is_held]:
+            self.strike(lease)
         waiting = [lease for lease in self._held.values() if not lease.active]
         return sorted(waiting, key=lambda lease: key(lease.facts(), now_s))
 

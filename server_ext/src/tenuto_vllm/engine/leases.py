@@ -130,6 +130,8 @@ class Leases:
         queue.lease(lease.chain)
         self._expect(lease, turn.ttl)
         self._count("leased", lease)
+        # A table of its own alone, so that each block need not be looked up as it is freed.
+        queue.sole = None if lease.foreign or self._is_whole else lease.chain
         return "leased"
 
     def ended(self, hint: Hint, is_turn: bool, adopted: Sequence[int] = ()) -> None:
@@ -168,7 +170,13 @@ class Leases:
             self._release(session)
 
     def tick(self) -> None:
-        """Let leases end whose time has come."""
+        """Let leases end whose time has come.
+
+        Raises:
+            RuntimeError: the queue has given its order up.
+        """
+        if self.queue.has_failed:
+            raise RuntimeError("the order of the blocks was given up")
         if len(self._book) and (now_s := self.clock()) >= self._book.is_due_s:
             for lease in self._book.due(now_s):
                 self._count("expired", lease)
@@ -320,11 +328,11 @@ class Leases:
 
     def _give(self, lease: Lease, most: int) -> int:
         """Make up to so many blocks of a lease ordinary, its tail first; return how many."""
-        count = lease.chain.blocks
-        if not self._is_whole and most < count:
+        if not self._is_whole and most < lease.chain.blocks:
             given = self.queue.cut(lease.chain, most)
             if given == most:
                 return given
-            count = given
+        # Counted, since a chain may hold less than was put in.
+        count = sum(1 for _ in self.queue.blocks_of(lease.chain))
         self._demote(lease)
         return count

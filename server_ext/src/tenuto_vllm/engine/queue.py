@@ -10,13 +10,11 @@ the most frequent call) needs no code of ours.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
-from tenuto_vllm import logs
 from tenuto_vllm.engine.chain import Chain, Mark, link, unlink
 
 
@@ -31,6 +29,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
         owners: by block id, the chain that a block joins when it is freed; None for most.
         heirs: by block id, another session's chain that uses a block of an owner.
         has_owners: whether a block has ever had an owner.
+        sole: the owner of all blocks that are about to be freed, where they have one.
+        has_failed: the order was given up.
         discard: the owner of blocks that are to be evicted first.
         handed_out: blocks handed out since the start.
         make_room: asked to move at least so many leased blocks to the ordinary ones.
@@ -42,7 +42,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
         self.fake_free_list_tail = queue.fake_free_list_tail
         self.owners: list[Chain | None] = [None] * blocks
         self.heirs: dict[int, Chain] = {}
-        self.has_owners = False
+        self.has_owners = self.has_failed = False
+        self.sole: Chain | None = None
         self.handed_out = 0
         self.make_room: Callable[[int], None] = _make_none
         self._first, self._last = Mark(), Mark()
@@ -108,10 +109,20 @@ class TurnQueue(FreeKVCacheBlockQueue):
         """Take blocks back, each behind those of its owner; of none, behind the ordinary ones."""
         if not blocks:
             return
-        owners: Any = self.owners
-        owner: Any = None
-        mark: Any = self._last
+        owner: Any = self.sole
+        mark: Any = self._last if owner is None or not owner.is_open else owner.end
         before: Any = mark.prev_free_block
+        self.num_free_blocks += len(blocks)
+        if owner is not None or not self.has_owners:
+            for block in blocks:
+                block.prev_free_block = before
+                before.next_free_block = block
+                before = block
+            before.next_free_block, mark.prev_free_block = mark, before
+            if owner is not None:
+                owner.blocks += len(blocks)
+            return
+        owners: Any = self.owners
         since = 0
         for at, block in enumerate(blocks):
             other = owners[block.block_id]
@@ -130,7 +141,6 @@ class TurnQueue(FreeKVCacheBlockQueue):
             owner.blocks += len(blocks) - since
         if self.discard.blocks:
             self._forget_discarded(blocks)
-        self.num_free_blocks += len(blocks)
 
     def get_all_free_blocks(self) -> list[KVCacheBlock]:
         """Return all blocks in the order in which they go."""
@@ -187,17 +197,23 @@ class TurnQueue(FreeKVCacheBlockQueue):
             chain: its marks are taken off the list, if all its blocks are.
             keep: ids of blocks that stay.
         """
-        kept = 0
+        kept: list[Any] = []
+        count = 0
         for block in self.blocks_of(chain):
+            count += 1
             if block.block_id in keep:
-                kept += 1
-                continue
-            self.owners[block.block_id] = None
-            unlink(block, block)
-            link(block, block, self._first)
-        if kept:
-            chain.blocks = kept
-        else:
+                unlink(block, block)
+                kept.append(block)
+            else:
+                self.owners[block.block_id] = None
+        if count > len(kept):
+            first, last = chain.start.next_free_block, chain.end.prev_free_block
+            unlink(first, last)
+            link(first, last, self._first)
+        for block in kept:
+            link(block, block, chain.end)
+        chain.blocks = len(kept)
+        if not kept:
             self.close(chain)
 
     def close(self, chain: Chain) -> None:
@@ -229,7 +245,7 @@ class TurnQueue(FreeKVCacheBlockQueue):
         """Give up the order: what is freed from here on is ordinary."""
         self.owners[:] = [None] * len(self.owners)
         self.heirs.clear()
-        self.has_owners = False
+        self.has_owners, self.has_failed, self.sole = False, True, None
         self.make_room = _make_none
 
     def segments(self) -> tuple[int, int, int]:
@@ -257,9 +273,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
                 before = mark.prev_free_block
                 try:
                     self.make_room(missing)
-                except Exception as error:
+                except Exception:
                     self.disown()
-                    logs.tell(logging.WARNING, "retention_off", why=repr(error))
                 if before.next_free_block is mark:
                     # Whoever it belongs to: no request waits for a lease.
                     self.demote(mark.next_free_block.chain)

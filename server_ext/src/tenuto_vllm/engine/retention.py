@@ -97,6 +97,7 @@ class RetentionMixin:
         above: Any = super()
         above._free_blocks(request)
         if hint is not None and self.tenuto is not None:
+            self.tenuto.queue.sole = None
             adopted = getattr(request, "tenuto_adopted", ())
             self._try(self.tenuto.ended, hint, bool(decision), adopted)
         if self.tenuto_log is not None and self.tenuto is not None:
