@@ -82,7 +82,7 @@ class _Run:
         draw = session.random
         session.left -= 1
         session.tokens += _tokens(draw, draw.randint(*TURN_TOKENS))
-        # Unused: it keeps a seed's sessions what they were when the floors were measured.
+        # One draw is left for whether a tool takes long, which this workload has none of.
         draw.random()
         session.gap_s = draw.uniform(*GAP_S)
         ends = session.left == 0 and self.client.release

@@ -161,7 +161,7 @@ def test_engines_without_the_method_are_asked_once_and_one_event_says_so(
     assert A not in caplog.text
 
 
-def test_after_a_call_that_fails_an_engine_is_left_alone_for_a_while(
+def test_after_a_call_that_fails_an_engine_is_left_alone_for_a_while_and_what_is_lost_is_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = HintedApp(ranks=1)
@@ -169,11 +169,26 @@ def test_after_a_call_that_fails_an_engine_is_left_alone_for_a_while(
     with caplog.at_level(logging.INFO, "tenuto_vllm"), hinted(app) as http:
         end(http, A)
         assert eventually(lambda: "kind=told" in caplog.text)
-        for _ in range(3):
-            end(http, A)
+        end(http, A, B)
+        turns(http, {"session": A})
         assert http.get("/tenuto/state").json()["retention"] == [None]
-        assert dropped(http) == 1
+        assert dropped(http) == 4
     assert (len(app.told), app.asked) == (1, [])
+
+
+def test_what_waits_behind_a_call_that_fails_is_lost_and_counted_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = HintedApp(ranks=1)
+    app.failure = RuntimeError("the engine is busy")
+    app.gate = False
+    with caplog.at_level(logging.INFO, "tenuto_vllm"), hinted(app) as http:
+        end(http, A, B)
+        turns(http, {"session": "session-c"})
+        app.gate = True
+        assert eventually(lambda: "kind=told" in caplog.text)
+        assert dropped(http) == 3
+    assert len(app.told) == 1
 
 
 def test_an_engine_client_without_the_calls_costs_the_news_and_not_the_request() -> None:

@@ -120,6 +120,9 @@ def test_a_scrape_of_engines_that_say_something_else_is_answered_all_the_same() 
     [
         ("n=1, ttl=120", ", lease=120"),
         ("n=1, ttl=120, next=user", ", lease=120"),
+        ("n=1, ttl=600", ", lease=600"),
+        ("n=1, ttl=601", ", lease=600"),
+        ("n=1, ttl=99999999", ", lease=600"),
         ("n=1, ttl=0", ""),
         ("n=1", ""),
         ("n=1, ttl=120, next=end", ""),

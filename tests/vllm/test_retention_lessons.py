@@ -1,4 +1,4 @@
-"""What went wrong in the first trial of a segmented queue, each as a test of its kind."""
+"""What a segmented queue can get wrong, each as a test of its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents beside chat on vLLM's own scheduler: at least what the first measurements came to.
+"""Agents beside chat on vLLM's own scheduler: they find at least so much in the cache.
 
 The clock is virtual and everything follows from the seeds, so that a row is the same on each
 machine. The floors are means over these five seeds, to two decimals.
@@ -40,7 +40,7 @@ def test_agents_find_at_least_so_much_of_their_prompts_in_the_cache(pool, policy
 
 
 @pytest.mark.parametrize(("pool", "hit"), [(1000, 0.31), (1400, 0.44)])
-def test_plain_lru_finds_what_it_found_when_the_floors_were_measured(pool, hit):
+def test_plain_lru_finds_the_part_that_the_floors_are_held_against(pool, hit):
     assert round(measured(pool, LRU).hit, 2) == hit
 
 

@@ -79,11 +79,14 @@ def _text(key: str, settings: Settings) -> str:
 
 def _flags(given: argparse.Namespace) -> list[str]:
     advice = advise(_read(find_config(given.model, os.environ)))
+    path = Path(given.model).expanduser()
+    # `vllm serve` takes the folder of a configuration, and not its file.
+    model = str(path.parent) if path.is_file() else given.model
     if given.json:
         flags = [flag._asdict() for flag in advice.flags]
-        told = {"model": given.model, **advice._asdict(), "flags": flags}
+        told = {"model": model, **advice._asdict(), "flags": flags}
         return [json.dumps(told, indent=1)]
-    return _told(given.model, advice)
+    return _told(model, advice)
 
 
 def _told(model: str, advice: Advice) -> list[str]:

@@ -103,8 +103,9 @@ _BLOCK = Flag(
 )
 _EVENTS = Flag(
     "--kv-events-config",
-    '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}',
-    "only where a router or an index listens to what is cached",
+    '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://127.0.0.1:5557"}',
+    "only where a router or an index listens to what is cached, bound there. Events carry the "
+    "prompts' token ids: with `tcp://*:5557` vLLM binds, and all who reach the port can read them",
     is_needed=False,
 )
 

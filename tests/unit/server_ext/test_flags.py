@@ -144,18 +144,26 @@ def test_it_prints_a_command_and_a_reason_for_each_flag(
         command = out.partition("\n\n")[0].replace("\\\n", "").split()
         assert "sliding window of 1024 tokens" in out
         assert command[-9:] == [
-            *("vllm", "serve", str(model), "--scheduler-cls", "tenuto_vllm.TurnScheduler"),
+            *("vllm", "serve", str(folder), "--scheduler-cls", "tenuto_vllm.TurnScheduler"),
             *("--middleware", "tenuto_vllm.TurnMiddleware", INTERVAL, "0"),
         ]
         assert "optional:" in out
 
 
 def test_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["flags", "--json", str(folder)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["model"], told["kind"]) == (str(folder), WINDOW)
-    assert {flag["name"]: flag["value"] for flag in told["flags"]}[INTERVAL] == "0"
-    assert all(flag["why"] for flag in told["flags"])
+    for model in (folder, folder / "config.json"):
+        assert cli.main(["flags", "--json", str(model)]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["model"], told["kind"]) == (str(folder), WINDOW)
+        assert {flag["name"]: flag["value"] for flag in told["flags"]}[INTERVAL] == "0"
+        assert all(flag["why"] for flag in told["flags"])
+
+
+def test_the_advised_events_are_open_to_nobody_on_another_machine() -> None:
+    (events,) = (flag for flag in advise({}).flags if flag.name == "--kv-events-config")
+    assert json.loads(events.value)["endpoint"] == "tcp://127.0.0.1:5557"
+    assert not events.is_needed
+    assert "token ids" in events.why
 
 
 @pytest.mark.parametrize(

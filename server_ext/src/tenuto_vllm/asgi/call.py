@@ -19,11 +19,13 @@ from tenuto_vllm.carriers import Said
 from tenuto_vllm.engine.seam import RankBox
 from tenuto_vllm.model import Why
 from tenuto_vllm.news import News, TurnNews
+from tenuto_vllm.retention.waits import MOST_LEASE_S
 
 _AFFINITY = _wire.AFFINITY.lower().encode()
 _SERVED = _wire.SERVED.lower().encode()
 _FAILURE = 400
 _LONG_WAIT_S = 0.5
+_MOST_LEASE_S = int(MOST_LEASE_S)
 
 
 class Call:
@@ -105,7 +107,7 @@ class Call:
         if not self._leases.hand(self._scope, markers, self._box) or turn.kind == "auxiliary":
             return
         if turn.next != "end":
-            self._lease = turn.ttl or None
+            self._lease = min(turn.ttl or 0, _MOST_LEASE_S) or None
         if turn.next in {None, "unknown"}:
             self._then = TurnNews(markers.session, None, turn.gap, turn.ttl)
             self._finish = finish_of(path_of(self._scope))

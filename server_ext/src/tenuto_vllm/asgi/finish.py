@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-Wait = Literal["tool", "user"]
+from tenuto_vllm.retention.held import Wait
 
 MOST_KEPT = 2048
 """Bytes of an answer's end that are looked at. vLLM 0.32 writes about 700 behind the reason."""

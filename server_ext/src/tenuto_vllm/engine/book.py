@@ -10,6 +10,8 @@ from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.retention.order import key
 
 _LEAST_SWEEP = 64
+# So many sessions are sorted at once at most some times a second.
+_MANY, _FRESH_S = 256, 1.0
 
 
 class Book:
@@ -26,6 +28,9 @@ class Book:
         self._held: dict[str, Lease] = {}
         # Ends of the past too: what counts is what the lease says when its time has come.
         self._ends: list[tuple[float, str]] = []
+        # Of many: what is left of the order of a moment ago, the last to go first.
+        self._sorted: list[Lease] = []
+        self._sorted_s = 0.0
 
     def __len__(self) -> int:
         """Return how many leases are in force."""
@@ -58,17 +63,34 @@ class Book:
         return self._ends[0][0] if self._ends else float("inf")
 
     def victims(self, now_s: float) -> list[Lease]:
-        """Return the leases of sessions that wait; the first is to give way first."""
-        # The queue may have taken a whole chain by itself.
-        for lease in [lease for lease in self._held.values() if not lease.is_held]:
-            self.strike(lease)
-        waiting = [lease for lease in self._held.values() if not lease.active]
-        return sorted(waiting, key=lambda lease: key(lease.facts(), now_s))
+        """Return the leases of sessions that wait; the first is to give way first.
+
+        Of many sessions the order of up to a second ago is taken, as far as it reaches.
+        """
+        if not self._sorted or not 0.0 <= now_s - self._sorted_s < _FRESH_S:
+            # The queue may have taken a whole chain by itself.
+            self._held = {name: lease for name, lease in self._held.items() if lease.is_held}
+            waiting = [lease for lease in self._held.values() if not lease.active]
+            waiting.sort(key=lambda lease: key(lease.facts(), now_s), reverse=True)
+            if len(waiting) < _MANY:
+                waiting.reverse()
+                return waiting
+            self._sorted, self._sorted_s = waiting, now_s
+        victims: list[Lease] = []
+        while self._sorted and len(victims) < _MANY:
+            lease = self._sorted.pop()
+            if lease.is_held and not lease.active:
+                victims.append(lease)
+        return victims
 
     def surplus(self) -> tuple[int, Counter[str]]:
-        """Return how many blocks are leased too many in all, and of each tenant that has any."""
+        """Return how many blocks are leased too many in all, and of each tenant that has any.
+
+        What a session in use had is in its request's hands, or about to be.
+        """
         sizes: Counter[str] = Counter()
         for lease in self._held.values():
-            sizes[lease.tenant] += lease.chain.blocks
+            if not lease.active:
+                sizes[lease.tenant] += lease.chain.blocks
         above = max(0, sizes.total() - self._most)
         return above, Counter({one: size - self._tenant_most for one, size in sizes.items()})

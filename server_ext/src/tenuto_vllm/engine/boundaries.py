@@ -49,11 +49,11 @@ class BoundaryMixin:
         except Exception as error:
             _off(f"this vLLM is unknown ({type(error).__name__})")
 
-    def _free_blocks(self, request: Any) -> None:
+    def _free_blocks(self, request: Any, *args: Any, **kwargs: Any) -> None:
         if self.tenuto_states is not None:
             self.tenuto_states.ended(request)
         above: Any = super()
-        above._free_blocks(request)
+        above._free_blocks(request, *args, **kwargs)
 
 
 def _installed(scheduler: Any) -> States | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tenuto_vllm.retention.hint import Hint
+from tenuto_vllm.retention.hint import Hint, id_of
 
 _FINISHES = {"tool": "tool_calls", "child": "tool_calls", "user": "stop", "end": "stop"}
 # Of so many blocks it is remembered which was seen before; then the numbers go on from there.
@@ -96,10 +96,10 @@ class DecisionLog:
         if hint is None:
             return line
         turn = hint.turn
-        session = _bare(hint.session)
+        session = id_of(hint.session)
         line |= {"run_id": hint.run or session, "session_id": session}
         given = {
-            "parent_session_id": _bare(hint.parent) or None,
+            "parent_session_id": id_of(hint.parent) or None,
             "turn": turn.n,
             "attempt": turn.attempt,
             "phase": turn.phase,
@@ -122,8 +122,3 @@ class DecisionLog:
             else:
                 runs.append([number, 1])
         return runs
-
-
-def _bare(session: str) -> str:
-    """Return a session's id without its tenant's tag, which is the server's own matter."""
-    return session.rpartition(".")[2]

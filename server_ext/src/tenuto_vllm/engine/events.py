@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto_vllm import logs
-from tenuto_vllm.retention.hint import ACTION
+from tenuto_vllm.engine.hints import asked_of
+from tenuto_vllm.retention.hint import ACTION, id_of
 
 if TYPE_CHECKING:
     from tenuto_vllm.engine.lease import Lease
@@ -94,8 +95,8 @@ class Events:
         lasts_s: float | None = None
         if event in _TIMED:
             lasts_s = max(0.0, lease.until_s - self._keeper.clock()) if lease.is_held else 0.0
-        tenant, _, session = lease.session.rpartition(".")
-        self._waiting.append(LeaseEvent(event, session, tenant, self._clock(), lasts_s))
+        session = id_of(lease.session)
+        self._waiting.append(LeaseEvent(event, session, lease.tenant, self._clock(), lasts_s))
 
     def bound(self, request: Any) -> None:
         """Add its boundaries to the turn that was heard of last, whose blocks are not free yet."""
@@ -119,7 +120,8 @@ class Events:
 
     def _positions(self, request: Any) -> set[int]:
         """Return the ends of the prompt and of the answer, and what the turn wanted kept."""
-        wanted: tuple[int, tuple[int, ...]] = getattr(request, "tenuto_wanted", (0, ()))
+        asked = asked_of(request)
+        wanted = (0, ()) if asked is None else asked.wanted
         # The last token was sampled, and is in no cache; that of the prompt is always computed.
         done = min(request.num_computed_tokens, request.num_tokens - 1)
         ends = (min(done, request.num_prompt_tokens - 1), done)

@@ -4,7 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenuto_vllm.retention.hint import ACTION, Hint, unpack
+from tenuto_vllm.retention.hint import ACTION, Hint, id_of, unpack
+
+# Of requests that end so nothing is kept.
+WORTHLESS = frozenset({"FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED"})
+
+
+class Asked:
+    """What is known of a request; it hangs on vLLM's own.
+
+    Attributes:
+        hint: what was said of its session; None where nothing was.
+        stats: that has vLLM's count of the tokens found cached.
+        wanted: tokens found cached, and the boundaries to be kept behind them.
+        adopted: ids of the checkpoints that it has left to its session.
+    """
+
+    __slots__ = ("adopted", "hint", "stats", "wanted")
+
+    def __init__(self, hint: Hint | None, stats: Any) -> None:
+        self.hint = hint
+        self.stats = stats
+        self.wanted: tuple[int, tuple[int, ...]] = (-1, ())
+        self.adopted: list[int] = []
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were in this engine's cache."""
+        # What a connector brought was not.
+        cached = getattr(self.stats, "num_local_cached_tokens", None)
+        return max(0, getattr(self.stats, "num_cached_tokens", 0) if cached is None else cached)
+
+
+def asked_of(request: Any) -> Asked | None:
+    """Return what is known of a request; None where that is nothing."""
+    asked: Asked | None = getattr(request, "tenuto", None)
+    return asked
 
 
 def take_hint(request: Any) -> Hint | None:
@@ -25,5 +60,5 @@ def take_hint(request: Any) -> Hint | None:
         return None
     hint = unpack(packed)
     if hint is not None:
-        request.session_id = hint.session.rpartition(".")[2]
+        request.session_id = id_of(hint.session)
     return hint

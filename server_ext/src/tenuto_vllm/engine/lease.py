@@ -7,6 +7,7 @@ from typing import Any
 
 from tenuto_vllm.engine.chain import Chain
 from tenuto_vllm.retention.held import Wait
+from tenuto_vllm.retention.hint import tenant_of
 from tenuto_vllm.retention.order import Leased
 from tenuto_vllm.retention.waits import Expectation
 
@@ -35,6 +36,9 @@ class Lease:
         is_cut: blocks of its chain were handed out since its last turn.
         is_over: its client has said that it has ended.
         is_doubted: its last turn used less than half of what the turn before had.
+        returned_s: when its next turn began; None while nothing came since the last.
+        was_held: whether it had its lease then.
+        is_uncounted: its chain may hold more than `Chain.blocks` says.
         handed_out: blocks that the queue had handed out by then.
         lru_kept: blocks that plain LRU would have kept, as its running turn began; None where
             that is not to be counted.
@@ -42,30 +46,22 @@ class Lease:
     """
 
     __slots__ = (
-        *("active", "born_s", "chain", "ended_s", "expected", "foreign", "handed_out"),
-        *(
-            "is_cut",
-            "is_doubted",
-            "is_over",
-            "lru_kept",
-            "prio",
-            "session",
-            "size",
-            "states",
-            "tenant",
-        ),
-        *("told_s", "wait"),
+        *("active", "born_s", "chain", "ended_s", "expected", "foreign", "handed_out", "is_cut"),
+        *("is_doubted", "is_over", "is_uncounted", "lru_kept", "prio", "returned_s", "session"),
+        *("size", "states", "tenant", "told_s", "wait", "was_held"),
     )
 
     def __init__(self, session: str, born_s: float, states: int) -> None:
         self.session = session
-        self.tenant = session.partition(".")[0] if "." in session else ""
+        self.tenant = tenant_of(session)
         self.chain = Chain(self)
         self.active = 0
         self.born_s = born_s
         self.ended_s: float | None = None
         self.wait: Wait = "unknown"
         self.told_s: float | None = None
+        self.returned_s: float | None = None
+        self.was_held = self.is_uncounted = False
         self.expected = Expectation(0.0, 0.0)
         self.prio = self.size = self.foreign = self.handed_out = 0
         self.is_cut = self.is_over = self.is_doubted = False

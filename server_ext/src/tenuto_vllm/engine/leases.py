@@ -14,6 +14,7 @@ from typing import Any
 from tenuto_vllm.engine.book import Book
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
+from tenuto_vllm.engine.room import Room
 from tenuto_vllm.engine.sessions import Sessions
 from tenuto_vllm.engine.sharing import abandon, adopt, claim, gather, hand_over
 from tenuto_vllm.retention.held import Wait
@@ -62,10 +63,14 @@ class Leases:
         self.heard: Callable[[str, Lease], None] | None = None
         self._blocks = blocks
         self._is_whole = groups > 1
+        # Room is made, and the leases are counted, for so many blocks at once.
+        self._batch = max(1, len(blocks) >> 6)
+        self._freed = 0
         self._sessions = Sessions(sessions, states)
         self._book = Book(int(share * len(blocks)), int(tenant_share * len(blocks)))
         self._waits = Waits(sessions)
-        queue.make_room = self._make_room
+        self._room = Room(queue, self._book, self._demote, self._count, groups > 1)
+        queue.make_room = lambda need: self._room.make(max(need, self._batch), self.clock())
 
     def began(self, hint: Hint) -> None:
         """Take in that a request has come."""
@@ -74,13 +79,9 @@ class Leases:
         now_s = self.clock()
         lease = self._sessions.open(hint, now_s)
         lease.active += 1
-        if lease.active == 1 and lease.ended_s is not None and not hint.turn.attempt:
-            self._count("returned", lease)
-            self.counts["honoured"] += lease.is_held
-            self._waits.learn(lease.session, lease.wait, now_s - lease.ended_s, lease.told_s)
+        if lease.active == 1 and lease.ended_s is not None:
+            lease.returned_s, lease.was_held = now_s, lease.is_held
             lease.lru_kept = self._kept_by_lru(lease)
-            # Its blocks are about to be used, and do not count as leased.
-            lease.chain.blocks = 0
         self._sessions.touch(lease)
         if (surplus := self._sessions.surplus()) is not None:
             self._demote(surplus)
@@ -108,16 +109,14 @@ class Leases:
         lease = self._sessions.get(hint.session)
         if lease is None:
             return "ordinary"
-        if lease.lru_kept is not None:
-            self.counts["hits"] += hits > 0
-            saved = hits - lease.lru_kept
-            self.counts["saved_tokens"] += max(0, saved) * cached_tokens // max(1, hits)
-            lease.lru_kept = None
+        self._returned(lease, hits, cached_tokens)
+        lease.is_uncounted = lease.active > 1
         if lease.active == 1:
             self._supersede(lease, is_known=turn.keep is not None or turn.phase == "compact")
         claim(queue, lease, table, len(table) if self._is_whole else hits)
         lease.size = len(table)
         lease.is_cut = False
+        self._freed += len(table)
         now_s = self.clock()
         lease.ended_s = now_s
         lease.prio = turn.prio or 0
@@ -142,6 +141,7 @@ class Leases:
             is_turn: `ends` has been told of it; otherwise it leaves nothing to keep.
             adopted: ids of the checkpoints that it has left.
         """
+        self.queue.sole = None
         lease = self._sessions.get(hint.session)
         if lease is None or hint.turn.kind == "auxiliary":
             return
@@ -150,10 +150,15 @@ class Leases:
             gather(self.queue, lease, self._blocks)
         else:
             abandon(self.queue, lease, adopted)
+            # Hits took blocks out, and they are back.
+            lease.is_uncounted = True
         lease.active = max(0, lease.active - 1)
         if not lease.active:
             self._rest(lease)
-        self._enforce()
+        # What is leased grows by what is freed, and is counted once in a batch.
+        if self._freed >= self._batch:
+            self._freed = 0
+            self._room.enforce(self.clock())
 
     def adopt(self, hint: Hint, block: Any) -> None:
         """Let a checkpoint that leaves its request early join the session's other blocks."""
@@ -188,7 +193,7 @@ class Leases:
             self._demote(lease)
             self.queue.close(lease.chain)
             lease.states.clear()
-            lease.ended_s, lease.foreign = None, 0
+            lease.ended_s, lease.returned_s, lease.foreign = None, None, 0
         self.queue.owners[:] = [None] * len(self.queue.owners)
         self.queue.heirs.clear()
 
@@ -215,6 +220,19 @@ class Leases:
             said |= {"wait_s": expected.wait_s, "lasts_s": expected.lasts_s, "told_s": lease.told_s}
         return said
 
+    def _returned(self, lease: Lease, hits: int, cached_tokens: int) -> None:
+        """Count and learn of a turn that came after a wait, once it has ended well."""
+        if lease.returned_s is None or lease.ended_s is None:
+            return
+        self._count("returned", lease)
+        self.counts["honoured"] += lease.was_held
+        self.counts["hits"] += hits > 0
+        waited_s = max(0.0, lease.returned_s - lease.ended_s)
+        self._waits.learn(lease.session, lease.wait, waited_s, lease.told_s)
+        saved = max(0, hits - (lease.lru_kept or 0))
+        self.counts["saved_tokens"] += saved * cached_tokens // max(1, hits)
+        lease.returned_s = None
+
     def _kept_by_lru(self, lease: Lease) -> int:
         """Return how many of its last turn's blocks plain LRU would still have, at most.
 
@@ -234,7 +252,7 @@ class Leases:
         """Let the blocks go first that the last turn had and this one did not use."""
         chain = lease.chain
         hand_over(self.queue, lease)
-        left = sum(1 for _ in self.queue.blocks_of(chain))
+        left = chain.blocks = sum(1 for _ in self.queue.blocks_of(chain))
         if not left:
             return
         if not is_known and 2 * left > lease.size and not lease.is_doubted:
@@ -287,6 +305,9 @@ class Leases:
 
     def _rest(self, lease: Lease) -> None:
         """Take in that a session has no request any more."""
+        if lease.is_uncounted:
+            lease.chain.blocks = sum(1 for _ in self.queue.blocks_of(lease.chain))
+            lease.is_uncounted = False
         if lease.is_over:
             self._release(lease.session)
         elif not lease.is_held:
@@ -301,38 +322,3 @@ class Leases:
         self._book.strike(lease)
         hand_over(self.queue, lease)
         self.queue.demote(lease.chain)
-
-    def _make_room(self, need: int) -> None:
-        # A batch, so that sessions are not sorted for each block of an answer.
-        need = max(need, len(self._blocks) >> 6)
-        for lease in self._book.victims(self.clock()):
-            if not lease.is_cut:
-                self._count("lost", lease)
-            lease.is_cut = True
-            need -= self._give(lease, need)
-            if need <= 0:
-                return
-
-    def _enforce(self) -> None:
-        """Keep to the share of each tenant and to that of all."""
-        above, over = self._book.surplus()
-        if above <= 0 and max(over.values(), default=0) <= 0:
-            return
-        for lease in self._book.victims(self.clock()):
-            most = max(above, over[lease.tenant])
-            if most > 0:
-                count = self._give(lease, most)
-                above -= count
-                over[lease.tenant] -= count
-                self._count("demoted", lease)
-
-    def _give(self, lease: Lease, most: int) -> int:
-        """Make up to so many blocks of a lease ordinary, its tail first; return how many."""
-        if not self._is_whole and most < lease.chain.blocks:
-            given = self.queue.cut(lease.chain, most)
-            if given == most:
-                return given
-        # Counted, since a chain may hold less than was put in.
-        count = sum(1 for _ in self.queue.blocks_of(lease.chain))
-        self._demote(lease)
-        return count

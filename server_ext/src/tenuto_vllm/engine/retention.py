@@ -25,7 +25,7 @@ from tenuto_vllm.config import ConfigError, Settings
 from tenuto_vllm.engine.compatibility import problem
 from tenuto_vllm.engine.decisions import DecisionLog
 from tenuto_vllm.engine.events import Events, connected, hide_hints, rejects_hints
-from tenuto_vllm.engine.hints import take_hint
+from tenuto_vllm.engine.hints import WORTHLESS, Asked, asked_of, take_hint
 from tenuto_vllm.retention.hint import Hint
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class RetentionMixin:
         self._hides_hints = rejects_hints(self)
         self._try(self._install)
 
-    def add_request(self, request: Any) -> None:
+    def add_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
         """Read what the request says of its session."""
         if self.tenuto is not None:
             self._try(self._began, self.tenuto, request)
         if self._hides_hints:
-            hide_hints(request)
+            self._try(hide_hints, request)
         above: Any = super()
-        above.add_request(request)
+        above.add_request(request, *args, **kwargs)
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Let leases end first."""
@@ -80,29 +80,27 @@ class RetentionMixin:
             self._try(self.tenuto.clear)
         return is_reset
 
-    def shutdown(self) -> None:
+    def shutdown(self, *args: Any, **kwargs: Any) -> None:
         """Close the decision log."""
         if self.tenuto_log is not None:
             self.tenuto_log.close()
         above: Any = super()
-        above.shutdown()
+        above.shutdown(*args, **kwargs)
 
-    def _free_blocks(self, request: Any) -> None:
-        hint: Hint | None = getattr(request, "tenuto_hint", None)
+    def _free_blocks(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        asked = asked_of(request)
+        hint = None if asked is None else asked.hint
         decision: str | None = None
         if hint is not None and self.tenuto is not None:
             decision = self._try(self._ends, self.tenuto, request, hint)
             if decision == "leased" and self.tenuto_events is not None:
                 self.tenuto_events.bound(request)
         above: Any = super()
-        above._free_blocks(request)
-        if hint is not None and self.tenuto is not None:
-            self.tenuto.queue.sole = None
-            adopted = getattr(request, "tenuto_adopted", ())
-            self._try(self.tenuto.ended, hint, bool(decision), adopted)
+        above._free_blocks(request, *args, **kwargs)
+        if hint is not None and asked is not None and self.tenuto is not None:
+            self._try(self.tenuto.ended, hint, bool(decision), asked.adopted)
         if self.tenuto_log is not None and self.tenuto is not None:
-            decided = self.tenuto.decided(hint, decision or "none")
-            self.tenuto_log.write(request, hint, _cached_tokens(request), decided)
+            self._try(self._log, self.tenuto, self.tenuto_log, request, decision)
 
     def _install(self) -> None:
         try:
@@ -143,26 +141,37 @@ class RetentionMixin:
 
     def _began(self, keeper: Leases, request: Any) -> None:
         scheduler: Any = self
-        # vLLM takes it off the request with the first token.
-        request.tenuto_stats = getattr(request, "prefill_stats", None)
+        # vLLM takes the count off the request with the first token.
+        stats = getattr(request, "prefill_stats", None)
         hint = take_hint(request)
         # A further part of a prompt that is streamed in belongs to the request that is there.
-        if hint is not None and request.request_id not in scheduler.requests:
-            request.tenuto_hint = hint
+        if request.request_id in scheduler.requests:
+            return
+        if hint is not None or self.tenuto_log is not None:
+            # Before 0.31 the request has the count itself.
+            request.tenuto = Asked(hint, request if stats is None else stats)
+        if hint is not None:
             keeper.began(hint)
 
     def _ends(self, keeper: Leases, request: Any, hint: Hint) -> str | None:
         """Let the keeper decide on the blocks of a request; None where it leaves none to keep."""
         scheduler: Any = self
         groups = scheduler.kv_cache_manager.coordinator.get_blocks(request.request_id)
-        if request.status.name == "FINISHED_ABORTED" or not any(groups):
+        if request.status.name in WORTHLESS or not any(groups):
             return None
         if len(groups) == 1:
             table = groups[0]
         else:
             table = [block for group in groups for block in group if not block.is_null]
-        cached = _cached_tokens(request)
+        asked = asked_of(request)
+        cached = 0 if asked is None else asked.cached_tokens
         return keeper.ends(hint, table, cached // scheduler.block_size, cached)
+
+    def _log(self, keeper: Leases, log: DecisionLog, request: Any, decision: str | None) -> None:
+        asked = asked_of(request)
+        hint = None if asked is None else asked.hint
+        cached = 0 if asked is None else asked.cached_tokens
+        log.write(request, hint, cached, keeper.decided(hint, decision or "none"))
 
     def _try(self, step: Callable[..., Any], *args: Any) -> Any:
         """Do a step of ours; one that fails ends the retention, and no request."""
@@ -180,14 +189,6 @@ def _states(manager: Any) -> int:
     """Return how many blocks a session's newest checkpoints have in one group of layers."""
     window = getattr(manager, "sliding_window", 0) or 0
     return max(_LEAST_STATES, _STATES * -(-window // manager.block_size))
-
-
-def _cached_tokens(request: Any) -> int:
-    stats = getattr(request, "tenuto_stats", None)
-    # What a connector brought was in no cache of the engine's. Before 0.31 the request has the
-    # count itself, with that in it, and -1 until it is known.
-    cached = getattr(stats, "num_local_cached_tokens", getattr(request, "num_cached_tokens", 0))
-    return max(0, cached)
 
 
 def _tell_off(why: str) -> None:

@@ -32,7 +32,8 @@ class TurnScheduler:
         if getattr(config.model_config, "is_diffusion", False):
             kind = "diffusion"
         else:
-            kind = "async" if config.scheduler_config.async_scheduling else "sync"
+            is_async = getattr(config.scheduler_config, "async_scheduling", False)
+            kind = "async" if is_async else "sync"
         module, name = _SCHEDULERS[kind]
         return _with_turns(getattr(importlib.import_module(module), name))(*args, **kwargs)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
 
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.retention.hint import Hint
+
+# A bound is enough, and it is asked for in each turn.
+_MOST_LOOKED_AT = 256
 
 
 class Sessions:
@@ -59,9 +63,9 @@ class Sessions:
         return next((lease for lease in self._of.values() if not lease.active), None)
 
     def used_since(self, lease: Lease) -> int:
-        """Return how many blocks the sessions have that were asked for something since."""
+        """Return how many blocks the sessions have at least that were asked for something since."""
         since = 0
-        for other in reversed(self._of.values()):
+        for other in itertools.islice(reversed(self._of.values()), _MOST_LOOKED_AT):
             if other is lease:
                 break
             since += other.size

@@ -9,12 +9,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from tenuto_vllm.engine.hints import WORTHLESS, asked_of
 from tenuto_vllm.retention.boundaries import LAST_TURNS, End, wanted
 from tenuto_vllm.retention.hint import Hint
 from tenuto_vllm.retention.messages import Roles
 
 _SESSIONS = 8192
-_WORTHLESS = frozenset({"FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED"})
 
 
 class Group(NamedTuple):
@@ -65,7 +65,7 @@ class States:
     def ended(self, request: Any) -> None:
         """Keep the state at the end of an answer, and remember where that is."""
         hint = _hint(request)
-        if hint is None or not self._is_more or request.status.name in _WORTHLESS:
+        if hint is None or not self._is_more or request.status.name in WORTHLESS:
             return
         try:
             # The last token was sampled, and is in no cache.
@@ -85,10 +85,10 @@ class States:
 
     def _wanted(self, request: Any, hint: Hint, cached: int) -> tuple[int, ...]:
         """Return the wanted positions of a request, found out once for all its chunks."""
-        held: tuple[int, tuple[int, ...]] | None = getattr(request, "tenuto_wanted", None)
+        asked = asked_of(request)
         # One that was preempted begins again, and may find less.
-        if held is not None and held[0] <= cached:
-            return held[1]
+        if asked is not None and 0 <= asked.wanted[0] <= cached:
+            return asked.wanted[1]
         found: tuple[int, ...] = ()
         try:
             found = wanted(
@@ -103,7 +103,8 @@ class States:
             self.counts["wanted"] += len(found)
         except Exception:
             self.counts["failed"] += 1
-        request.tenuto_wanted = (cached, found)
+        if asked is not None:
+            asked.wanted = (cached, found)
         return found
 
     def _key(self, request: Any, position: int) -> object:
@@ -193,10 +194,8 @@ class States:
                 for block in blocks[max(before, begin) : min(after, end)]:
                     if block.block_hash is not None and not block.is_null:
                         keeper.adopt(hint, block)
-                        request.tenuto_adopted = (
-                            *getattr(request, "tenuto_adopted", ()),
-                            block.block_id,
-                        )
+                        if (asked := asked_of(request)) is not None:
+                            asked.adopted.append(block.block_id)
         except Exception:
             self.counts["failed"] += 1
 
@@ -221,5 +220,6 @@ class States:
 
 
 def _hint(request: Any) -> Hint | None:
-    hint: Hint | None = getattr(request, "tenuto_hint", None)
+    asked = asked_of(request)
+    hint = None if asked is None else asked.hint
     return None if hint is None or hint.turn.kind == "auxiliary" else hint

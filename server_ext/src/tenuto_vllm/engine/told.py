@@ -62,7 +62,8 @@ class Engines:
 
     Args:
         engine_client: vLLM's `AsyncLLM`.
-        failed: told of each piece of news that was lost, for want of room or with a failed call.
+        failed: told of each piece of news that was lost, for want of room, with a failed call or
+            in the minute after one; and of each question that failed.
         missing: told once, when the engines turn out to have no such methods.
     """
 
@@ -138,6 +139,7 @@ class _Engine:
     def tell(self, news: News) -> None:
         """Take news; of several about a session the last counts."""
         if self._is_resting():
+            self._lose(len(news.turns) + len(news.ended))
             return
         for turn in news.turns:
             if turn.session in self._turns or self._has_room():
@@ -161,14 +163,17 @@ class _Engine:
         return self._state if self._asking is None else None
 
     async def _send(self) -> None:
+        sent = 0
         try:
             while self._turns or self._ended:
                 news = {"turns": list(self._turns.values()), "ended": list(self._ended)}
+                sent = len(self._turns) + len(self._ended)
                 self._turns, self._ended = {}, {}
                 await self._call(TOLD, json.dumps(news))
         except Exception as error:
+            lost = sent + len(self._turns) + len(self._ended)
             self._turns, self._ended = {}, {}
-            self._rest(error)
+            self._rest(error, lost)
         finally:
             self._sending = None
 
@@ -180,7 +185,7 @@ class _Engine:
             self._state = cast("State", said) if said and isinstance(said, dict) else None
             self._state_s = time.monotonic()
         except Exception as error:
-            self._rest(error)
+            self._rest(error, 1)
         finally:
             self._asking = None
 
@@ -190,13 +195,13 @@ class _Engine:
             return await self._core.call_utility_async(method, *args)
         return await call(method, *args, engine=self._core.core_engines[self._rank])
 
-    def _rest(self, error: Exception) -> None:
+    def _rest(self, error: Exception, lost: int) -> None:
         # vLLM logs every failed call with its traceback.
         self._resting_until_s = time.monotonic() + _REST_S
         if "has no attribute" in str(error):
             self._missing()
         else:
-            self._failed()
+            self._lose(lost)
 
     def _is_resting(self) -> bool:
         return time.monotonic() < self._resting_until_s
@@ -204,8 +209,12 @@ class _Engine:
     def _has_room(self) -> bool:
         has_room = len(self._turns) + len(self._ended) < MOST_WAITING
         if not has_room:
-            self._failed()
+            self._lose(1)
         return has_room
+
+    def _lose(self, pieces: int) -> None:
+        for _ in range(pieces):
+            self._failed()
 
 
 def _start(work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:

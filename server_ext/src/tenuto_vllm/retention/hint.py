@@ -32,6 +32,16 @@ class Hint(NamedTuple):
     turn: _wire.Turn = _wire.Turn()
 
 
+def tenant_of(session: str) -> str:
+    """Return the tag of a session's tenant, empty without one."""
+    return session.rpartition(".")[0]
+
+
+def id_of(session: str) -> str:
+    """Return a session's id as its client knows it."""
+    return session.rpartition(".")[2]
+
+
 def pack(hint: Hint) -> str:
     """Return at most 2048 visible ASCII characters and spaces, or "" for a bad session."""
     parts = (hint.session, hint.run, hint.parent)

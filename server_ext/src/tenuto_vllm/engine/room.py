@@ -1,0 +1,69 @@
+"""Leased blocks become ordinary ones: for a request that needs them, and for the share of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenuto_vllm.engine.book import Book
+from tenuto_vllm.engine.lease import Lease
+from tenuto_vllm.engine.queue import TurnQueue
+
+
+class Room:
+    """Takes from the leases in force, in the order in which they are to give way.
+
+    Args:
+        queue: of the free blocks.
+        book: the leases.
+        demote: ends a lease.
+        count: takes in what became of one.
+        is_whole: a session's blocks go together.
+    """
+
+    def __init__(
+        self,
+        queue: TurnQueue,
+        book: Book,
+        demote: Callable[[Lease], None],
+        count: Callable[[str, Lease], None],
+        is_whole: bool,
+    ) -> None:
+        self._queue = queue
+        self._book = book
+        self._demote = demote
+        self._count = count
+        self._is_whole = is_whole
+
+    def make(self, need: int, now_s: float) -> None:
+        """Make so many blocks ordinary, if that many are leased to sessions that wait."""
+        for lease in self._book.victims(now_s):
+            if not lease.is_cut:
+                self._count("lost", lease)
+            lease.is_cut = True
+            need -= self._give(lease, need)
+            if need <= 0:
+                return
+
+    def enforce(self, now_s: float) -> None:
+        """Keep to the share of each tenant and to that of all."""
+        above, over = self._book.surplus()
+        if above <= 0 and max(over.values(), default=0) <= 0:
+            return
+        for lease in self._book.victims(now_s):
+            most = max(above, over[lease.tenant])
+            if most > 0:
+                count = self._give(lease, most)
+                above -= count
+                over[lease.tenant] -= count
+                self._count("demoted", lease)
+
+    def _give(self, lease: Lease, most: int) -> int:
+        """Make up to so many blocks of a lease ordinary, its tail first; return how many."""
+        if not self._is_whole and most < lease.chain.blocks:
+            given = self._queue.cut(lease.chain, most)
+            if given == most:
+                return given
+        # Counted, since a chain may hold less than was put in.
+        count = sum(1 for _ in self._queue.blocks_of(lease.chain))
+        self._demote(lease)
+        return count
