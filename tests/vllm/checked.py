@@ -45,7 +45,7 @@ class CheckedEngine(VirtualEngine):
             # Each takes itself off after an error, and the requests go on as if nothing was.
             assert self.scheduler.tenuto is self.ours
             assert self.ours.queue.make_room == self._make_room
-            check(self.ours.queue)
+            check(self.ours.queue, self.ours)
 
     def _run(self, plan: Any) -> Any:
         hits = [(new.req_id, new.num_computed_tokens) for new in plan.scheduled_new_reqs]

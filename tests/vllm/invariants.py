@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tenuto_vllm.engine.chain import Chain
+from tenuto_vllm.engine.leases import Leases
 from tenuto_vllm.engine.queue import TurnQueue
 
 
-def check(queue: TurnQueue) -> None:
-    """Walk the list and fail where its links, marks, chains or count are wrong."""
+def check(queue: TurnQueue, keeper: Leases | None = None) -> None:
+    """Walk the list and fail where its links, marks, chains or count are wrong.
+
+    Args:
+        queue: of free blocks.
+        keeper: of its leases; a chain whose session rests holds no more than is counted.
+    """
     chain: Chain | None = None
     marks: list[Any] = []
     count, block = 0, queue.fake_free_list_head
@@ -34,3 +40,6 @@ def check(queue: TurnQueue) -> None:
     # By identity: two equal blocks would compare all that they are linked with.
     assert [id(mark) for mark in marks] == [id(queue._first), id(queue._last)]
     assert count == queue.num_free_blocks
+    for lease in () if keeper is None else keeper._sessions:
+        if lease.is_held and not lease.active:
+            assert lease.chain.blocks >= sum(1 for _ in queue.blocks_of(lease.chain))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tenuto_vllm._wire import Turn
 from tenuto_vllm.engine.boundaries import BoundaryMixin
+from tenuto_vllm.engine.hints import Asked
 from tenuto_vllm.engine.states import _SESSIONS
 from tenuto_vllm.retention.boundaries import LAST_TURNS, MOST_POSITIONS, End, wanted
 from tenuto_vllm.retention.hint import Hint
@@ -354,7 +355,7 @@ def request(ids: list[int], hint: Hint | None = None, **more: Any) -> Any:
         **{"block_hashes": [], **more},
     )
     if hint is not None:
-        told.tenuto_hint = hint
+        told.tenuto = Asked(hint, None)
     return told
 
 
