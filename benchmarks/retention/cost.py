@@ -39,9 +39,8 @@ def per_request(*, marked: bool, ours: type = TurnScheduler) -> dict[str, Any]:
         # A part of the one above; the rest of that is the stamp.
         _timed(pool, "free_blocks", kept, lambda _: True)
     for at in range(ROUNDS * SESSIONS):
-        session = at % SESSIONS
         first = [at % 500 + 3, *(3 + (i * 7 + at) % 497 for i in range(PROMPT_BLOCKS * 16))]
-        hint = _hint(f"session-{session}") if marked else ""
+        hint = _hint(f"session-{at}") if marked else ""
         for engine in engines if at % 2 else engines[::-1]:
             tokens = first
             for _ in range(2):

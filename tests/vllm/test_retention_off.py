@@ -201,7 +201,6 @@ def tick(engine):
 
 
 def room(engine):
-    engine.ours._room.make = fails
     # It is called within vLLM's own hands, which only the queue can tell of.
     engine.ours.queue.make_room = fails
 

@@ -130,8 +130,20 @@ def test_the_last_of_a_family_leaves_nothing_leased():
     engine.tell(ended=list(FAMILY))
     engine.check()
     assert leased(engine) == 0
-    # Each block once: what was shared, and two tails.
-    assert engine.ours.state()["evict_first"] >= (SHARED + 2 * (OWN - 16)) // 16
+    assert not engine.ours.queue.heirs
+
+
+def test_children_that_have_ended_take_no_place_of_one_that_waits():
+    engine = engine_of()
+    asked = a_family(engine)
+    for number in range(6):
+        tokens = asked["parent"] + some_tokens(60, f"short {number}")
+        answer(engine, tokens, hint(f"short-{number}", "parent"), most=1)
+        engine.tell(ended=[f"short-{number}"])
+    engine.tell(ended=["parent"])
+    flood(engine)
+    for name in FAMILY[1:]:
+        assert found(engine, name, asked[name]) == len(asked[name]) // 16 * 16
 
 
 def test_siblings_at_the_same_time_are_counted_as_one_at_a_time():
@@ -161,6 +173,18 @@ def test_requests_of_no_session_that_share_a_prefix_change_nothing():
     assert engine.ours.state()["counts"]["demoted"] == 0
     flood(engine)
     assert found(engine, "session-a", tokens) == SHARED
+
+
+def test_requests_of_no_session_at_the_same_time_are_counted_as_one_at_a_time():
+    engine = engine_of()
+    tokens = some_tokens(SHARED)
+    answer(engine, tokens + some_tokens(300, "tail"), hint("session-a"), most=1)
+    live = [engine.submit(tokens + some_tokens(20, number), 20) for number in range(3)]
+    # Every step counts what each chain holds.
+    while any(engine.asks[name].done_s is None for name in live):
+        engine.step()
+    engine.drain()
+    engine.check()
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 8], ids="{} steps".format)

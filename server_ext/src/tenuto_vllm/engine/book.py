@@ -10,7 +10,7 @@ from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.retention.order import key
 
 _LEAST_SWEEP = 64
-# So many sessions are sorted at once at most some times a second.
+# So many sessions are sorted anew once in a while only, others whenever they are asked for.
 _MANY, _FRESH_S = 256, 1.0
 
 
@@ -62,26 +62,44 @@ class Book:
         """When `due` may have something to yield."""
         return self._ends[0][0] if self._ends else float("inf")
 
-    def victims(self, now_s: float) -> list[Lease]:
-        """Return the leases of sessions that wait; the first is to give way first.
+    def victims(self, now_s: float) -> Iterator[Lease]:
+        """Yield the leases of sessions that wait; the first is to give way first.
 
-        Of many sessions the order of up to a second ago is taken, as far as it reaches.
+        Tenants with more than their part of what is leased come before the others. Of many
+        sessions the order of up to a second ago is taken, as far as it reaches.
         """
-        if not self._sorted or not 0.0 <= now_s - self._sorted_s < _FRESH_S:
-            # The queue may have taken a whole chain by itself.
-            self._held = {name: lease for name, lease in self._held.items() if lease.is_held}
-            waiting = [lease for lease in self._held.values() if not lease.active]
-            waiting.sort(key=lambda lease: key(lease.facts(), now_s), reverse=True)
-            if len(waiting) < _MANY:
-                waiting.reverse()
-                return waiting
-            self._sorted, self._sorted_s = waiting, now_s
-        victims: list[Lease] = []
-        while self._sorted and len(victims) < _MANY:
-            lease = self._sorted.pop()
+        is_stale = not 0.0 <= now_s - self._sorted_s < _FRESH_S
+        if is_stale or len(self._sorted) < _MANY:
+            self._sorted, self._sorted_s = self._order(now_s), now_s
+        while self._sorted:
+            lease = self._sorted[-1]
             if lease.is_held and not lease.active:
-                victims.append(lease)
-        return victims
+                yield lease
+            # Whoever asks for the next has had all of this one.
+            if self._sorted and self._sorted[-1] is lease:
+                self._sorted.pop()
+        self._sorted = []
+
+    def waiting(self, now_s: float) -> Iterator[Lease]:
+        """Yield the same in the order of this moment."""
+        self._sorted = []
+        return self.victims(now_s)
+
+    def _order(self, now_s: float) -> list[Lease]:
+        """Return the leases of sessions that wait; the last is to give way first."""
+        # The queue may have taken a whole chain by itself.
+        self._held = {name: lease for name, lease in self._held.items() if lease.is_held}
+        waiting = [lease for lease in self._held.values() if not lease.active]
+        sizes: Counter[str] = Counter()
+        for lease in waiting:
+            sizes[lease.tenant] += lease.chain.blocks
+        part = sizes.total() / max(1, len(sizes))
+        has_much = {tenant for tenant, size in sizes.items() if size > part}
+        waiting.sort(
+            key=lambda lease: (lease.tenant not in has_much, *key(lease.facts(), now_s)),
+            reverse=True,
+        )
+        return waiting
 
     def surplus(self) -> tuple[int, Counter[str]]:
         """Return how many blocks are leased too many in all, and of each tenant that has any.

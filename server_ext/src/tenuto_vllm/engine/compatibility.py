@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 QUEUE = {
@@ -25,6 +26,8 @@ SCHEDULER = {
 }
 """The same of `Scheduler`; what is passed on whole may grow."""
 
+_POOL = "vllm.v1.core.block_pool.BlockPool"
+_QUEUE = "vllm.v1.core.kv_cache_utils.FreeKVCacheBlockQueue"
 _PASSED_ON = frozenset({"schedule", "reset_prefix_cache"})
 
 
@@ -34,20 +37,22 @@ def problem(scheduler: Any) -> str:
     if not pool.enable_caching:
         return "prefix caching is off"
     queue = _kind(pool.free_block_queue)
-    if (queue.__module__, queue.__qualname__) != (
-        "vllm.v1.core.kv_cache_utils",
-        "FreeKVCacheBlockQueue",
-    ):
-        return f"the queue of free blocks is a {queue.__qualname__}"
-    for owner, methods in ((queue, QUEUE), (_kind(scheduler), SCHEDULER)):
-        for name, parameters in methods.items():
-            found = _parameters(owner, name)
-            if found is None:
-                return f"{owner.__name__} has no {name}"
-            if name not in _PASSED_ON and found != parameters:
-                return f"{owner.__name__}.{name} takes {', '.join(found) or 'nothing'}"
-    if getattr(queue.remove, "__module__", "") != queue.__module__:
+    for kind, name in ((_kind(pool), _POOL), (queue, _QUEUE)):
+        if f"{kind.__module__}.{kind.__qualname__}" != name:
+            return f"{kind.__qualname__} stands where {name} is expected"
+    if any(getattr(queue, name).__module__ != queue.__module__ for name in QUEUE):
         return "the queue of free blocks is changed by another extension"
+    return _changed(queue, QUEUE) or _changed(_kind(scheduler), SCHEDULER)
+
+
+def _changed(owner: Any, methods: Mapping[str, tuple[str, ...]]) -> str:
+    """Return what is wrong with the first method that is not as it is known."""
+    for name, parameters in methods.items():
+        found = _parameters(owner, name)
+        if found is None:
+            return f"{owner.__name__} has no {name}"
+        if name not in _PASSED_ON and found != parameters:
+            return f"{owner.__name__}.{name} takes {', '.join(found) or 'nothing'}"
     return ""
 
 

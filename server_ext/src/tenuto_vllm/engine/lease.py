@@ -32,6 +32,8 @@ class Lease:
         expected: of the wait.
         prio: -8..8, higher is evicted later.
         size: blocks that its last turn had.
+        first_tokens: that its first turn had.
+        has_overlapped: two of its requests were under way at once since it last had none.
         foreign: leading blocks of its last turn, of which some were another session's.
         is_cut: blocks of its chain were handed out since its last turn.
         is_over: its client has said that it has ended.
@@ -46,9 +48,10 @@ class Lease:
     """
 
     __slots__ = (
-        *("active", "born_s", "chain", "ended_s", "expected", "foreign", "handed_out", "is_cut"),
-        *("is_doubted", "is_over", "is_uncounted", "lru_kept", "prio", "returned_s", "session"),
-        *("size", "states", "tenant", "told_s", "wait", "was_held"),
+        *("active", "born_s", "chain", "ended_s", "expected", "first_tokens", "foreign"),
+        *("handed_out", "has_overlapped", "is_cut", "is_doubted", "is_over", "is_uncounted"),
+        *("lru_kept", "prio", "returned_s", "session", "size", "states", "tenant", "told_s"),
+        *("wait", "was_held"),
     )
 
     def __init__(self, session: str, born_s: float, states: int) -> None:
@@ -61,7 +64,8 @@ class Lease:
         self.wait: Wait = "unknown"
         self.told_s: float | None = None
         self.returned_s: float | None = None
-        self.was_held = self.is_uncounted = False
+        self.was_held = self.is_uncounted = self.has_overlapped = False
+        self.first_tokens = 0
         self.expected = Expectation(0.0, 0.0)
         self.prio = self.size = self.foreign = self.handed_out = 0
         self.is_cut = self.is_over = self.is_doubted = False

@@ -16,11 +16,11 @@ from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
 from tenuto_vllm.engine.room import Room
 from tenuto_vllm.engine.sessions import Sessions
-from tenuto_vllm.engine.sharing import abandon, adopt, claim, gather, hand_over
+from tenuto_vllm.engine.sharing import abandon, adopt, claim, gather, hand_over, passed
+from tenuto_vllm.engine.waiting import Waiting
 from tenuto_vllm.retention.held import Wait
 from tenuto_vllm.retention.hint import Hint
 from tenuto_vllm.retention.told import ToldTurn, read_told
-from tenuto_vllm.retention.waits import MOST_LEASE_S, Waits
 
 _WAITS: dict[str | None, Wait] = {"tool": "tool", "child": "tool", "user": "user"}
 EVENTS = (
@@ -36,6 +36,7 @@ class Leases:
     Args:
         queue: of free blocks.
         blocks: all of the pool, by id.
+        block_size: tokens in a block.
         groups: kinds of cache that the model has. With several a session is worth little
             without its last state, so that its blocks go together.
         share: of the pool that may be leased in all, 0..1.
@@ -50,6 +51,7 @@ class Leases:
         queue: TurnQueue,
         blocks: Sequence[Any],
         *,
+        block_size: int = 16,
         groups: int = 1,
         share: float = 0.9,
         tenant_share: float = 0.9,
@@ -63,12 +65,13 @@ class Leases:
         self.heard: Callable[[str, Lease], None] | None = None
         self._blocks = blocks
         self._is_whole = groups > 1
+        self._block_size = block_size
         # Room is made, and the leases are counted, for so many blocks at once.
         self._batch = max(1, len(blocks) >> 6)
         self._freed = 0
         self._sessions = Sessions(sessions, states)
         self._book = Book(int(share * len(blocks)), int(tenant_share * len(blocks)))
-        self._waits = Waits(sessions)
+        self._waiting = Waiting(sessions)
         self._room = Room(queue, self._book, self._demote, self._count, groups > 1)
         queue.make_room = lambda need: self._room.make(max(need, self._batch), self.clock())
 
@@ -79,9 +82,12 @@ class Leases:
         now_s = self.clock()
         lease = self._sessions.open(hint, now_s)
         lease.active += 1
+        lease.is_over = False
+        lease.has_overlapped |= lease.active > 1
         if lease.active == 1 and lease.ended_s is not None:
             lease.returned_s, lease.was_held = now_s, lease.is_held
-            lease.lru_kept = self._kept_by_lru(lease)
+            handed_out = self.queue.handed_out - lease.handed_out
+            lease.lru_kept = self._sessions.kept_by_lru(lease, handed_out, len(self._blocks))
         self._sessions.touch(lease)
         if (surplus := self._sessions.surplus()) is not None:
             self._demote(surplus)
@@ -102,7 +108,8 @@ class Leases:
         queue, turn = self.queue, hint.turn
         queue.has_owners = True
         if turn.kind == "auxiliary":
-            for block in table:
+            # What it has found is others' as well.
+            for block in () if self._is_whole else table[hits:]:
                 if queue.owners[block.block_id] is None:
                     queue.owners[block.block_id] = queue.discard
             return "discarded"
@@ -110,10 +117,12 @@ class Leases:
         if lease is None:
             return "ordinary"
         self._returned(lease, hits, cached_tokens)
-        lease.is_uncounted = lease.active > 1
-        if lease.active == 1:
+        lease.is_uncounted = lease.has_overlapped
+        if not lease.has_overlapped:
             self._supersede(lease, is_known=turn.keep is not None or turn.phase == "compact")
-        claim(queue, lease, table, len(table) if self._is_whole else hits)
+        claim(queue, lease, table, hits, is_whole=self._is_whole)
+        if not lease.size:
+            lease.first_tokens = len(table) * self._block_size
         lease.size = len(table)
         lease.is_cut = False
         self._freed += len(table)
@@ -160,6 +169,10 @@ class Leases:
             self._freed = 0
             self._room.enforce(self.clock())
 
+    def passed(self, table: Sequence[Any]) -> None:
+        """Take in that a request of no session has ended, before its blocks are freed."""
+        passed(self.queue, table)
+
     def adopt(self, hint: Hint, block: Any) -> None:
         """Let a checkpoint that leaves its request early join the session's other blocks."""
         lease = self._sessions.get(hint.session)
@@ -196,6 +209,7 @@ class Leases:
             lease.ended_s, lease.returned_s, lease.foreign = None, None, 0
         self.queue.owners[:] = [None] * len(self.queue.owners)
         self.queue.heirs.clear()
+        self.queue.shared.clear()
 
     def state(self) -> dict[str, Any]:
         """Return counters since the start and the segments' sizes in blocks."""
@@ -227,25 +241,14 @@ class Leases:
         self._count("returned", lease)
         self.counts["honoured"] += lease.was_held
         self.counts["hits"] += hits > 0
-        waited_s = max(0.0, lease.returned_s - lease.ended_s)
-        self._waits.learn(lease.session, lease.wait, waited_s, lease.told_s)
+        self._waiting.learn(lease, lease.returned_s - lease.ended_s)
         saved = max(0, hits - (lease.lru_kept or 0))
         self.counts["saved_tokens"] += saved * cached_tokens // max(1, hits)
         lease.returned_s = None
 
-    def _kept_by_lru(self, lease: Lease) -> int:
-        """Return how many of its last turn's blocks plain LRU would still have, at most.
-
-        That evicts a block once so many others as the pool holds were used since. At least those
-        were that the sessions have that came since, and at least those that were handed out.
-        """
-        handed_out = self.queue.handed_out - lease.handed_out
-        since = max(self._sessions.used_since(lease), handed_out)
-        return min(lease.size, max(0, len(self._blocks) - since))
-
     def _forget(self, lease: Lease) -> None:
         self.queue.close(lease.chain)
-        self._waits.forget(lease.session)
+        self._waiting.forget(lease)
         self._sessions.forget(lease)
 
     def _supersede(self, lease: Lease, *, is_known: bool) -> None:
@@ -255,20 +258,18 @@ class Leases:
         left = chain.blocks = sum(1 for _ in self.queue.blocks_of(chain))
         if not left:
             return
-        if not is_known and 2 * left > lease.size and not lease.is_doubted:
+        if not is_known and 2 * left > lease.size:
             # More likely a side call under the session's name than its next turn.
-            lease.is_doubted = True
+            if lease.is_doubted:
+                self.queue.cut(chain, left)
+            lease.is_doubted = not lease.is_doubted
             return
         lease.is_doubted = False
         self._count("superseded", lease)
         self.queue.drop(chain, lease.states if self._is_whole else ())
 
     def _expect(self, lease: Lease, ttl_s: float | None) -> None:
-        expected = self._waits.expect(lease.session, lease.wait, lease.told_s)
-        if ttl_s is not None:
-            # Nobody holds a place for ever by saying so.
-            expected = expected._replace(lasts_s=min(float(ttl_s), MOST_LEASE_S))
-        lease.expected = expected
+        lease.expected = self._waiting.expect(lease, ttl_s)
         self._book.enter(lease)
 
     def _retime(self, turn: ToldTurn) -> None:
@@ -300,17 +301,20 @@ class Leases:
         self._count("released", lease)
         hand_over(self.queue, lease)
         self._book.strike(lease)
-        self.queue.drop(lease.chain)
+        # What it began with is likely to be what the next session begins with.
+        self.queue.drop(lease.chain, spare_tokens=lease.first_tokens)
         self._forget(lease)
 
     def _rest(self, lease: Lease) -> None:
         """Take in that a session has no request any more."""
+        lease.has_overlapped = False
         if lease.is_uncounted:
             lease.chain.blocks = sum(1 for _ in self.queue.blocks_of(lease.chain))
             lease.is_uncounted = False
         if lease.is_over:
             self._release(lease.session)
         elif not lease.is_held:
+            self._book.strike(lease)
             lease.chain.is_open = False
             hand_over(self.queue, lease)
         else:

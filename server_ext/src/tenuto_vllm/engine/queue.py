@@ -19,15 +19,16 @@ from tenuto_vllm.engine.chain import Chain, Mark, link, unlink
 
 
 class TurnQueue(FreeKVCacheBlockQueue):
-    """Takes the place of vLLM's own queue, whose list it goes on with.
+    """Takes the place of vLLM's own queue, whose list it goes on with after `take_over`.
 
     Args:
-        queue: exactly of vLLM's own class; it is not to be used any more.
+        queue: exactly of vLLM's own class; it is not to be used after that.
         blocks: of the pool.
 
     Attributes:
         owners: by block id, the chain that a block joins when it is freed; None for most.
-        heirs: by block id, another session's chain that uses a block of an owner.
+        heirs: by block id, chains of other sessions that use an owner's block, the newest first.
+        shared: ids of blocks that more than their owner has used.
         has_owners: whether a block has ever had an owner.
         sole: the owner of all blocks that are about to be freed, where they have one.
         has_failed: the order was given up.
@@ -41,17 +42,22 @@ class TurnQueue(FreeKVCacheBlockQueue):
         self.fake_free_list_head = queue.fake_free_list_head
         self.fake_free_list_tail = queue.fake_free_list_tail
         self.owners: list[Chain | None] = [None] * blocks
-        self.heirs: dict[int, Chain] = {}
+        self.heirs: dict[int, tuple[Chain, ...]] = {}
+        self.shared: set[int] = set()
         self.has_owners = self.has_failed = False
         self.sole: Chain | None = None
         self.handed_out = 0
         self.make_room: Callable[[int], None] = _make_none
         self._first, self._last = Mark(), Mark()
-        link(self._first, self._first, self.fake_free_list_head.next_free_block)
-        link(self._last, self._last, self.fake_free_list_tail)
         self.discard = Chain()
         # It has no marks of its own: it ends where the first segment does.
         self.discard.end, self.discard.is_open = self._first, True
+
+    def take_over(self) -> TurnQueue:
+        """Put the marks into the list: from here on it is this queue's alone."""
+        link(self._first, self._first, self.fake_free_list_head.next_free_block)
+        link(self._last, self._last, self.fake_free_list_tail)
+        return self
 
     def popleft(self) -> KVCacheBlock:
         """Hand out the first block.
@@ -80,7 +86,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
             self.num_free_blocks -= 1
             self.handed_out += 1
             self.owners[block.block_id] = None
-            if self.heirs:
+            if self.shared:
+                self.shared.discard(block.block_id)
                 self.heirs.pop(block.block_id, None)
             return [block]
         while True:
@@ -100,6 +107,11 @@ class TurnQueue(FreeKVCacheBlockQueue):
         if self.has_owners:
             self._disown(taken)
         return taken
+
+    def prepend_n(self, blocks: list[KVCacheBlock]) -> None:
+        """Take blocks back that no cache holds: whoever takes them next takes nothing away."""
+        self.handed_out -= len(blocks)
+        super().prepend_n(blocks)
 
     def append(self, block: KVCacheBlock) -> None:
         """Take a block back; see `append_n`."""
@@ -190,23 +202,26 @@ class TurnQueue(FreeKVCacheBlockQueue):
         chain.blocks = max(0, chain.blocks - count)
         return count
 
-    def drop(self, chain: Chain, keep: Container[int] = ()) -> None:
-        """Let the blocks of a chain be evicted first.
+    def drop(self, chain: Chain, keep: Container[int] = (), spare_tokens: int = 0) -> None:
+        """Let the blocks of a chain be evicted first, and those that others have used be ordinary.
 
         Args:
             chain: its marks are taken off the list, if all its blocks are.
             keep: ids of blocks that stay.
+            spare_tokens: the prompt's blocks up to there are ordinary too.
         """
         kept: list[Any] = []
-        count = 0
         for block in self.blocks_of(chain):
-            count += 1
             if block.block_id in keep:
                 unlink(block, block)
                 kept.append(block)
-            else:
-                self.owners[block.block_id] = None
-        if count > len(kept):
+                continue
+            self.owners[block.block_id] = None
+            # Where a block does not say what it covers, nothing says that it is no beginning.
+            covers = getattr(block, "block_hash_num_tokens", None) or 0
+            if block.block_id in self.shared or covers <= spare_tokens:
+                self.put(block, None)
+        if chain.start.next_free_block is not chain.end:
             first, last = chain.start.next_free_block, chain.end.prev_free_block
             unlink(first, last)
             link(first, last, self._first)
@@ -245,6 +260,7 @@ class TurnQueue(FreeKVCacheBlockQueue):
         """Give up the order: what is freed from here on is ordinary."""
         self.owners[:] = [None] * len(self.owners)
         self.heirs.clear()
+        self.shared.clear()
         self.has_owners, self.has_failed, self.sole = False, True, None
         self.make_room = _make_none
 
@@ -282,12 +298,14 @@ class TurnQueue(FreeKVCacheBlockQueue):
         return mark
 
     def _disown(self, blocks: list[Any]) -> None:
-        owners, heirs = self.owners, self.heirs
+        owners, heirs, shared = self.owners, self.heirs, self.shared
         for block in blocks:
             owners[block.block_id] = None
-        if heirs:
+        if shared:
             for block in blocks:
-                heirs.pop(block.block_id, None)
+                if block.block_id in shared:
+                    shared.discard(block.block_id)
+                    heirs.pop(block.block_id, None)
 
     def _forget_discarded(self, blocks: list[Any]) -> None:
         self.discard.blocks = 0

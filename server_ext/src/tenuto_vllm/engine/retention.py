@@ -53,6 +53,9 @@ class RetentionMixin:
         super().__init__(*args, **kwargs)
         self._hides_hints = rejects_hints(self)
         self._try(self._install)
+        if self.tenuto is None and self.tenuto_log is not None:
+            self.tenuto_log.close()
+            self.tenuto_log = None
 
     def add_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
         """Read what the request says of its session."""
@@ -95,6 +98,8 @@ class RetentionMixin:
             decision = self._try(self._ends, self.tenuto, request, hint)
             if decision == "leased" and self.tenuto_events is not None:
                 self.tenuto_events.bound(request)
+        if hint is None and self.tenuto is not None:
+            self._try(self._passed, self.tenuto, request)
         above: Any = super()
         above._free_blocks(request, *args, **kwargs)
         if hint is not None and asked is not None and self.tenuto is not None:
@@ -115,6 +120,12 @@ class RetentionMixin:
         scheduler: Any = self
         manager = scheduler.kv_cache_manager
         pool, managers = manager.block_pool, manager.coordinator.single_type_managers
+        if settings.decision_log is not None:
+            rank = scheduler.parallel_config.data_parallel_index
+            name = f"decisions-{rank}-{os.getpid()}"
+            size = getattr(pool, "hash_block_size", scheduler.block_size)
+            self.tenuto_log = DecisionLog(settings.decision_log, name, size)
+        _offer_utilities()
         # What derives from vLLM's classes is loaded here, where there is a vLLM.
         queues = importlib.import_module("tenuto_vllm.engine.queue")
         keepers = importlib.import_module("tenuto_vllm.engine.leases")
@@ -122,19 +133,15 @@ class RetentionMixin:
         keeper = keepers.Leases(
             queue,
             pool.blocks,
+            block_size=scheduler.block_size,
             groups=len(managers),
             states=max(map(_states, managers)),
             share=settings.lease_share,
             tenant_share=settings.tenant_share,
             sessions=settings.sessions,
         )
-        if settings.decision_log is not None:
-            rank = scheduler.parallel_config.data_parallel_index
-            name = f"decisions-{rank}-{os.getpid()}"
-            size = getattr(pool, "hash_block_size", scheduler.block_size)
-            self.tenuto_log = DecisionLog(settings.decision_log, name, size)
-        _offer_utilities()
-        pool.free_block_queue = queue
+        # Last, since nothing that fails may leave vLLM's queue with marks of ours in it.
+        pool.free_block_queue = queue.take_over()
         self.tenuto = keeper
         self.tenuto_events = connected(self, keeper)
         logs.tell(logging.INFO, "retention_on", blocks=len(pool.blocks), share=settings.lease_share)
@@ -166,6 +173,13 @@ class RetentionMixin:
         asked = asked_of(request)
         cached = 0 if asked is None else asked.cached_tokens
         return keeper.ends(hint, table, cached // scheduler.block_size, cached)
+
+    def _passed(self, keeper: Leases, request: Any) -> None:
+        """Let the keeper see what a request of no session has shared."""
+        if keeper.queue.has_owners:
+            scheduler: Any = self
+            for table in scheduler.kv_cache_manager.coordinator.get_blocks(request.request_id):
+                keeper.passed(table)
 
     def _log(self, keeper: Leases, log: DecisionLog, request: Any, decision: str | None) -> None:
         asked = asked_of(request)

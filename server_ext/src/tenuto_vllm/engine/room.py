@@ -49,7 +49,7 @@ class Room:
         above, over = self._book.surplus()
         if above <= 0 and max(over.values(), default=0) <= 0:
             return
-        for lease in self._book.victims(now_s):
+        for lease in self._book.waiting(now_s):
             most = max(above, over[lease.tenant])
             if most > 0:
                 count = self._give(lease, most)

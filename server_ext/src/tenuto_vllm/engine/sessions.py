@@ -62,14 +62,23 @@ class Sessions:
             return None
         return next((lease for lease in self._of.values() if not lease.active), None)
 
-    def used_since(self, lease: Lease) -> int:
-        """Return how many blocks the sessions have at least that were asked for something since."""
+    def kept_by_lru(self, lease: Lease, handed_out: int, blocks: int) -> int:
+        """Return how many of a session's last blocks plain LRU would still have, at most.
+
+        That evicts a block once so many others as the pool holds were used since. At least those
+        were that the sessions have that came since, and at least those that were handed out.
+
+        Args:
+            lease: of the session.
+            handed_out: blocks since its turn ended.
+            blocks: of the pool.
+        """
         since = 0
         for other in itertools.islice(reversed(self._of.values()), _MOST_LOOKED_AT):
             if other is lease:
                 break
             since += other.size
-        return since
+        return min(lease.size, max(0, blocks - max(since, handed_out)))
 
     def _born(self, run: str, now_s: float) -> float:
         """Return when a run was first seen; a session of no run is one of its own."""

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tenuto_vllm.engine.chain import Chain
 from tenuto_vllm.engine.lease import Lease, alive
 from tenuto_vllm.engine.queue import TurnQueue
 
+# Of a block's heirs the newest are remembered.
+_HEIRS = 4
 
-def claim(queue: TurnQueue, lease: Lease, table: Sequence[Any], hits: int) -> None:
+
+def claim(
+    queue: TurnQueue, lease: Lease, table: Sequence[Any], hits: int, *, is_whole: bool = False
+) -> None:
     """Make a turn's blocks its session's, but for those of other living sessions.
 
     Args:
@@ -21,23 +27,36 @@ def claim(queue: TurnQueue, lease: Lease, table: Sequence[Any], hits: int) -> No
         lease: of the session.
         table: the turn's blocks.
         hits: how many leading ones may be of another session or another turn.
+        is_whole: the table is of several kinds of cache, and so in no one order.
     """
     owners, chain = queue.owners, lease.chain
-    hits = min(hits, len(table))
+    hits = len(table) if is_whole else min(hits, len(table))
     looked = hits
-    if hits and owners[table[hits - 1].block_id] is chain:
+    if hits and not is_whole and owners[table[hits - 1].block_id] is chain:
         # What follows the other sessions' blocks was this one's a turn ago.
         looked = min(hits, lease.foreign)
     lease.foreign = 0
     for at in range(looked):
         if _claim(queue, lease, table[at].block_id):
             lease.foreign = at + 1
-    for block in table[hits:]:
+    for at, block in enumerate(table[hits:], hits):
         number = block.block_id
         if owners[number] is None:
             owners[number] = chain
-        else:
-            _claim(queue, lease, number)
+        elif _claim(queue, lease, number):
+            # Of a request that was preempted, and found another's blocks as it came back.
+            lease.foreign = at + 1
+
+
+def passed(queue: TurnQueue, table: Sequence[Any]) -> None:
+    """Note what a request of no session has used of the sessions' blocks: how it begins."""
+    owners: Sequence[Chain | None] = queue.owners
+    for block in table:
+        owner = owners[block.block_id]
+        if owner is None:
+            return
+        queue.shared.add(block.block_id)
+        owner.blocks = max(0, owner.blocks - 1)
 
 
 def adopt(queue: TurnQueue, lease: Lease, number: int) -> bool:
@@ -78,9 +97,12 @@ def hand_over(queue: TurnQueue, lease: Lease) -> None:
     if not queue.heirs:
         return
     for block in queue.blocks_of(lease.chain):
-        heir = queue.heirs.pop(block.block_id, None)
-        if heir is not None:
-            heir = heir if alive(heir) else None
+        heirs = queue.heirs.pop(block.block_id, ())
+        if heirs:
+            living = tuple(one for one in heirs if one is not lease.chain and alive(one))
+            heir = living[0] if living else None
+            if living[1:]:
+                queue.heirs[block.block_id] = living[1:]
             queue.owners[block.block_id] = heir
             queue.put(block, heir)
 
@@ -91,9 +113,14 @@ def _claim(queue: TurnQueue, lease: Lease, number: int) -> bool:
     if owner is lease.chain:
         return False
     if owner is None or not alive(owner):
+        if owner is not None:
+            queue.shared.add(number)
         queue.owners[number] = lease.chain
         return False
-    queue.heirs[number] = lease.chain
+    queue.shared.add(number)
+    heirs = queue.heirs.get(number, ())
+    if lease.chain not in heirs:
+        queue.heirs[number] = (lease.chain, *heirs)[:_HEIRS]
     # The hit took it out of the owner's chain uncounted, and it is counted as it joins again.
     owner.blocks = max(0, owner.blocks - 1)
     return True
