@@ -135,16 +135,17 @@ def test_a_setting_that_is_off_or_bad_leaves_vllm_as_it_is(monkeypatch, caplog, 
 
 
 SCHEDULERS = [
-    (WithOtherQueue, "the queue of free blocks is a OtherQueue"),
-    (MoreToAdd, "Mine.add_request takes request, source"),
-    (MoreToFree, "Mine._free_blocks takes request, late"),
+    (WithOtherQueue, "OtherQueue"),
+    (MoreToAdd, "add_request takes request, source"),
+    (MoreToFree, "_free_blocks takes request, late"),
 ]
 
 
 @pytest.mark.parametrize(("base", "why"), SCHEDULERS, ids=[one[0].__name__ for one in SCHEDULERS])
 def test_another_queue_or_scheduler_than_is_known_is_left_as_it_is(caplog, base, why):
     engine = engine_of(with_turns(base))
-    assert reasons(caplog) == [why]
+    [said] = reasons(caplog)
+    assert why in said
     assert engine.ours is None
     assert served(engine) == of_stock()
 

@@ -135,7 +135,7 @@ class Pair:
 
 
 def queue_of(blocks: list[KVCacheBlock]) -> TurnQueue:
-    return TurnQueue(FreeKVCacheBlockQueue(blocks), len(blocks))
+    return TurnQueue(FreeKVCacheBlockQueue(blocks), len(blocks)).take_over()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from types import FunctionType, ModuleType
 
 import pytest
 
 # First: it silences what vLLM's import warns of.
 from benchmarks.retention.virtual import VirtualEngine
 from tenuto_vllm import _wire
+from tenuto_vllm.engine.leases import Leases
 from tenuto_vllm.retention.hint import Hint, pack
 
 from .test_retention_lessons import answer, chat, engine_of, leased, some_tokens
@@ -131,22 +134,27 @@ def test_a_turn_that_is_aborted_does_not_take_the_leases_over_their_share(monkey
 def test_thousands_of_sessions_neither_leak_a_block_nor_a_record(monkeypatch):
     monkeypatch.setenv("TENUTO_SESSIONS", "64")
     engine = engine_of(blocks=POOL)
-    live = []
-    for number in range(3000):
-        said = hint(f"t{number % 7}.session-{number}", gap=number % 90 * 1000)
-        live.append(engine.submit(some_tokens(20 + number % 60, number), 2, hint=said))
-        if len(live) == 30:
-            while any(engine.asks[name].done_s is None for name in live):
-                engine.step()
-            engine.drain()
-            live.clear()
-            state = engine.ours.state()
-            assert state["leases"] <= state["sessions"] <= 64
-    assert not live
-    keeper, queue = engine.ours, engine.ours.queue
+    known = []
+    for number in range(0, 3000, 30):
+        live = [
+            engine.submit(
+                some_tokens(20 + at % 60, at),
+                2,
+                hint=hint(f"t{at % 7}.session-{at}", f"t{at % 7}.session-{at - 7}", gap=at % 90),
+            )
+            for at in range(number, number + 30)
+        ]
+        while any(engine.asks[name].done_s is None for name in live):
+            engine.step()
+        engine.drain()
+        state = engine.ours.state()
+        assert state["leases"] <= state["sessions"] <= 64
+        if number in (990, 2970):
+            known.append(objects_of(engine.ours))
+    # A session is some ten objects.
+    assert known[1] <= known[0] + 640
+    queue = engine.ours.queue
     assert engine.pool.get_num_free_blocks() == POOL - 1
-    assert len(keeper._waits) <= 64
-    assert len(keeper._book._ends) <= 64 + 2 * 64 + 1
     # The marks of those forgotten are off the list.
     marks, block = 0, queue.fake_free_list_head
     while (block := block.next_free_block) is not queue.fake_free_list_tail:
@@ -155,3 +163,16 @@ def test_thousands_of_sessions_neither_leak_a_block_nor_a_record(monkeypatch):
     chat(engine, POOL - 10)
     assert not queue.heirs
     assert sum(owner is not None for owner in queue.owners) <= 10
+
+
+def objects_of(keeper: Leases) -> int:
+    """Return how many objects are reachable from a keeper, but for the engine."""
+    keeper.clock, clock = float, keeper.clock
+    seen, found = {}, [keeper]
+    while found:
+        one = found.pop()
+        if id(one) not in seen and not isinstance(one, (type, FunctionType, ModuleType)):
+            seen[id(one)] = one
+            found += gc.get_referents(one)
+    keeper.clock = clock
+    return len(seen)

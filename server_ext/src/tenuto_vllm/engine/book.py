@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 
+from tenuto_vllm.engine.chain import Chain
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.retention.order import key
 
@@ -100,6 +101,10 @@ class Book:
             reverse=True,
         )
         return waiting
+
+    def uncounted(self) -> list[Chain]:
+        """Return the chains that may hold much less than is counted."""
+        return [one.chain for one in self._held.values() if one.chain.is_uncounted]
 
     def surplus(self) -> tuple[int, Counter[str]]:
         """Return how many blocks are leased too many in all, and of each tenant that has any.

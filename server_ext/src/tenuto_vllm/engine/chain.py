@@ -32,16 +32,17 @@ class Chain:
         place: segment that the marks are in; empty while they are in none.
         is_open: blocks that it owns join it when they are freed.
         blocks: how many were put in. Hits take blocks out uncounted: it is an upper bound.
+        is_uncounted: other sessions' hits have taken blocks out since it was counted.
     """
 
-    __slots__ = ("blocks", "end", "is_open", "lease", "place", "start")
+    __slots__ = ("blocks", "end", "is_open", "is_uncounted", "lease", "place", "start")
 
     def __init__(self, lease: Any = None) -> None:
         self.lease = lease
         self.start: Any = Mark(self)
         self.end: Any = Mark(self)
         self.place: Place = ""
-        self.is_open = False
+        self.is_open = self.is_uncounted = False
         self.blocks = 0
 
 

@@ -25,8 +25,7 @@ from tenuto_vllm.retention.told import ToldTurn, read_told
 _WAITS: dict[str | None, Wait] = {"tool": "tool", "child": "tool", "user": "user"}
 EVENTS = (
     *("leased", "honoured", "expired", "demoted", "lost", "released", "superseded", "returned"),
-    "hits",
-    "saved_tokens",
+    *("hits", "saved_tokens"),
 )
 
 
@@ -66,7 +65,7 @@ class Leases:
         self._blocks = blocks
         self._is_whole = groups > 1
         self._block_size = block_size
-        # Room is made, and the leases are counted, for so many blocks at once.
+        # For so many blocks at once room is made, and the leases are counted.
         self._batch = max(1, len(blocks) >> 6)
         self._freed = 0
         self._sessions = Sessions(sessions, states)
@@ -164,10 +163,7 @@ class Leases:
         lease.active = max(0, lease.active - 1)
         if not lease.active:
             self._rest(lease)
-        # What is leased grows by what is freed, and is counted once in a batch.
-        if self._freed >= self._batch:
-            self._freed = 0
-            self._room.enforce(self.clock())
+        self._settle(0 if is_turn else lease.chain.blocks)
 
     def passed(self, table: Sequence[Any]) -> None:
         """Take in that a request of no session has ended, before its blocks are freed."""
@@ -253,20 +249,19 @@ class Leases:
 
     def _supersede(self, lease: Lease, *, is_known: bool) -> None:
         """Let the blocks go first that the last turn had and this one did not use."""
-        chain = lease.chain
         hand_over(self.queue, lease)
-        left = chain.blocks = sum(1 for _ in self.queue.blocks_of(chain))
+        left = self.queue.count(lease.chain)
         if not left:
             return
         if not is_known and 2 * left > lease.size:
             # More likely a side call under the session's name than its next turn.
             if lease.is_doubted:
-                self.queue.cut(chain, left)
+                self.queue.cut(lease.chain, left)
             lease.is_doubted = not lease.is_doubted
             return
         lease.is_doubted = False
         self._count("superseded", lease)
-        self.queue.drop(chain, lease.states if self._is_whole else ())
+        self.queue.drop(lease.chain, lease.states if self._is_whole else ())
 
     def _expect(self, lease: Lease, ttl_s: float | None) -> None:
         lease.expected = self._waiting.expect(lease, ttl_s)
@@ -304,12 +299,20 @@ class Leases:
         # What it began with is likely to be what the next session begins with.
         self.queue.drop(lease.chain, spare_tokens=lease.first_tokens)
         self._forget(lease)
+        self._settle(lease.size)
+
+    def _settle(self, freed: int) -> None:
+        """Keep to the shares: what is leased grows by what is freed, and is counted in batches."""
+        self._freed += freed
+        if self._freed >= self._batch:
+            self._freed = 0
+            self._room.enforce(self.clock())
 
     def _rest(self, lease: Lease) -> None:
-        """Take in that a session has no request any more."""
+        """Take in that a session rests."""
         lease.has_overlapped = False
         if lease.is_uncounted:
-            lease.chain.blocks = sum(1 for _ in self.queue.blocks_of(lease.chain))
+            self.queue.count(lease.chain)
             lease.is_uncounted = False
         if lease.is_over:
             self._release(lease.session)

@@ -191,7 +191,7 @@ class TurnQueue(FreeKVCacheBlockQueue):
             How many were moved.
         """
         count, last = 0, chain.start
-        while count < most and last.next_free_block is not chain.end:
+        while chain.place and count < most and last.next_free_block is not chain.end:
             if last.next_free_block.block_id in self.heirs:
                 break
             last, count = last.next_free_block, count + 1
@@ -219,9 +219,9 @@ class TurnQueue(FreeKVCacheBlockQueue):
             self.owners[block.block_id] = None
             # Where a block does not say what it covers, nothing says that it is no beginning.
             covers = getattr(block, "block_hash_num_tokens", None) or 0
-            if block.block_id in self.shared or covers <= spare_tokens:
+            if block.block_id in self.shared or 0 < spare_tokens >= covers:
                 self.put(block, None)
-        if chain.start.next_free_block is not chain.end:
+        if chain.place and chain.start.next_free_block is not chain.end:
             first, last = chain.start.next_free_block, chain.end.prev_free_block
             unlink(first, last)
             link(first, last, self._first)
@@ -247,6 +247,11 @@ class TurnQueue(FreeKVCacheBlockQueue):
         else:
             link(block, block, self._last)
 
+    def count(self, chain: Chain) -> int:
+        """Count the blocks of a chain."""
+        chain.blocks, chain.is_uncounted = sum(1 for _ in self.blocks_of(chain)), False
+        return chain.blocks
+
     def blocks_of(self, chain: Chain) -> Iterator[Any]:
         """Yield the blocks of a chain; each may be moved while it is looked at."""
         if chain.place:
@@ -257,7 +262,10 @@ class TurnQueue(FreeKVCacheBlockQueue):
                 block = following
 
     def disown(self) -> None:
-        """Give up the order: what is freed from here on is ordinary."""
+        """Give up the order: what is free, and what is freed from here on, is ordinary."""
+        if self._last.next_free_block is not None:
+            unlink(self._last, self._last)
+            link(self._last, self._last, self.fake_free_list_tail)
         self.owners[:] = [None] * len(self.owners)
         self.heirs.clear()
         self.shared.clear()

@@ -214,7 +214,7 @@ def _offer_utilities() -> None:
 
     def told(self: Any, text: str) -> None:
         if (keeper := getattr(self.scheduler, "tenuto", None)) is not None:
-            keeper.told(text)
+            self.scheduler._try(keeper.told, text)
             if self.scheduler.tenuto_events is not None:
                 self.scheduler.tenuto_events.deliver()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tenuto_vllm.engine.book import Book
 from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
+from tenuto_vllm.engine.sharing import hand_over
 
 
 class Room:
@@ -49,6 +50,9 @@ class Room:
         above, over = self._book.surplus()
         if above <= 0 and max(over.values(), default=0) <= 0:
             return
+        for chain in self._book.uncounted():
+            self._queue.count(chain)
+        above, over = self._book.surplus()
         for lease in self._book.waiting(now_s):
             most = max(above, over[lease.tenant])
             if most > 0:
@@ -59,11 +63,14 @@ class Room:
 
     def _give(self, lease: Lease, most: int) -> int:
         """Make up to so many blocks of a lease ordinary, its tail first; return how many."""
+        given = 0
         if not self._is_whole and most < lease.chain.blocks:
             given = self._queue.cut(lease.chain, most)
             if given == most:
                 return given
+        # What others use stays leased, with them.
+        hand_over(self._queue, lease)
         # Counted, since a chain may hold less than was put in.
-        count = sum(1 for _ in self._queue.blocks_of(lease.chain))
+        given += self._queue.count(lease.chain)
         self._demote(lease)
-        return count
+        return given

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tenuto_vllm.engine.chain import Chain
 from tenuto_vllm.engine.lease import Lease, alive
 from tenuto_vllm.engine.queue import TurnQueue
 
@@ -50,13 +49,11 @@ def claim(
 
 def passed(queue: TurnQueue, table: Sequence[Any]) -> None:
     """Note what a request of no session has used of the sessions' blocks: how it begins."""
-    owners: Sequence[Chain | None] = queue.owners
     for block in table:
-        owner = owners[block.block_id]
-        if owner is None:
+        number: int = block.block_id
+        if queue.owners[number] is None:
             return
-        queue.shared.add(block.block_id)
-        owner.blocks = max(0, owner.blocks - 1)
+        _share(queue, number)
 
 
 def adopt(queue: TurnQueue, lease: Lease, number: int) -> bool:
@@ -117,10 +114,18 @@ def _claim(queue: TurnQueue, lease: Lease, number: int) -> bool:
             queue.shared.add(number)
         queue.owners[number] = lease.chain
         return False
-    queue.shared.add(number)
+    _share(queue, number)
     heirs = queue.heirs.get(number, ())
     if lease.chain not in heirs:
+        if len(heirs) == _HEIRS:
+            heirs = tuple(one for one in heirs if alive(one))
         queue.heirs[number] = (lease.chain, *heirs)[:_HEIRS]
-    # The hit took it out of the owner's chain uncounted, and it is counted as it joins again.
-    owner.blocks = max(0, owner.blocks - 1)
     return True
+
+
+def _share(queue: TurnQueue, number: int) -> None:
+    queue.shared.add(number)
+    owner = queue.owners[number]
+    if owner is not None:
+        # The hit took it out of the owner's chain, and it is counted again as it joins that.
+        owner.is_uncounted = True
