@@ -184,11 +184,7 @@ class Leases:
             self._release(session)
 
     def tick(self) -> None:
-        """Let leases end whose time has come.
-
-        Raises:
-            RuntimeError: the queue has given its order up.
-        """
+        """Let leases end whose time has come; a RuntimeError says that the order was given up."""
         if self.queue.has_failed:
             raise RuntimeError("the order of the blocks was given up")
         if len(self._book) and (now_s := self.clock()) >= self._book.is_due_s:
@@ -226,8 +222,8 @@ class Leases:
         said: dict[str, Any] = {"decision": decision, "counts": dict(self.counts)}
         lease = None if hint is None else self._sessions.get(hint.session)
         if lease is not None and lease.is_held:
-            expected = lease.expected
-            said |= {"wait_s": expected.wait_s, "lasts_s": expected.lasts_s, "told_s": lease.told_s}
+            wait_s, lasts_s, _ = lease.expected
+            said |= {"wait_s": wait_s, "lasts_s": lasts_s, "told_s": lease.told_s}
         return said
 
     def _returned(self, lease: Lease, hits: int, cached_tokens: int) -> None:

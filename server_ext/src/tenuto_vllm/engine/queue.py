@@ -60,11 +60,7 @@ class TurnQueue(FreeKVCacheBlockQueue):
         return self
 
     def popleft(self) -> KVCacheBlock:
-        """Hand out the first block.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Hand out the first block; a ValueError says that there is none."""
         if not self.num_free_blocks:
             raise ValueError("No free blocks available")
         return self.popleft_n(1)[0]
