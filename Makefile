@@ -22,7 +22,7 @@ help:
 	@echo "make test-frameworks              the client in LangGraph, openai-agents, Celery and others"
 	@echo "make test-openai2                 the same in frameworks that need openai 2"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
-	@echo "make test-vllm-groups             the same with several servers of one data-parallel group"
+	@echo "make test-vllm-groups             the same with several servers, other modes and restarts"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
 	@echo "make bench[-serving|-identity|-deploying|-vllm]   print the numbers in docs as JSON"
@@ -125,14 +125,15 @@ test-openai2: $(OPENAI2)/ready
 
 # Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
-	$(VLLM)/bin/pytest -n 2 --dist loadgroup tests/vllm --ignore tests/vllm/test_load_balancing.py \
-		--deselect $(NO_PLUGIN)
+	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm $(GROUPS:%=--ignore %) --deselect $(NO_PLUGIN)
+
+GROUPS := tests/vllm/test_load_balancing.py tests/vllm/test_modes.py tests/vllm/test_restart.py
 
 NO_PLUGIN := tests/vllm/test_operations.py::test_without_the_plugin_it_ends_all_the_same_and_the_sentence_is_there
 
-# Some seven minutes on two cores.
+# Some twelve minutes on two cores.
 test-vllm-groups: $(VLLM)/ready
-	$(VLLM)/bin/pytest tests/vllm/test_load_balancing.py $(NO_PLUGIN)
+	$(VLLM)/bin/pytest $(GROUPS) $(NO_PLUGIN)
 
 # The demo's client runs where its engine does, so that one environment is enough.
 demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready

@@ -74,14 +74,6 @@ def recording(folder):
         yield started
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Let xdist keep the tests of a file together, and those that share a server."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def client(observed):
     with httpx.Client(base_url=observed.root_url, timeout=120, trust_env=False) as client:

@@ -10,8 +10,6 @@ import pytest
 
 from tenuto_vllm.placement import by_hash
 
-pytestmark = pytest.mark.xdist_group("recording")
-
 MESSAGES = [{"role": "user", "content": "x" * 200}]
 BODIES = {
     "/v1/chat/completions": {"model": "tiny", "messages": MESSAGES, "max_tokens": 4},

@@ -45,7 +45,7 @@ MODES = [
 
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_random_requests_lose_no_block_and_hit_only_what_is_right(how, mode, seed):
     fuzz = Fuzz(repr((how, mode, seed)), TurnScheduler, **how, **mode)
     fuzz.run(400)

@@ -11,8 +11,6 @@ import pytest
 from tenuto_vllm.retention.hint import unpack
 from tests.loopback import eventually
 
-pytestmark = pytest.mark.xdist_group("recording")
-
 KEY = {"Authorization": "Bearer key-one"}
 MESSAGES = [{"role": "user", "content": "hi there"}]
 ROUTES = {
@@ -121,7 +119,17 @@ def test_how_an_answer_ended_is_told_to_the_engine_that_gave_it(server, folder, 
     if name == "messages, tools" and not stream:
         pytest.skip("vLLM refuses the arguments that a model of random weights makes up")
     session = f"session-end-{len(name)}-{int(stream)}"
-    ask(server, path, {"model": "tiny", "stream": stream, **body}, X_Session_ID=session)
+    for attempt in range(8):
+        try:
+            ask(server, path, {"model": "tiny", "stream": stream, **body}, X_Session_ID=session)
+        except httpx.HTTPStatusError:
+            # vLLM may refuse the arguments that a model of random weights makes up.
+            assert "tools" in name
+            assert attempt < 7
+            for file in folder.iterdir():
+                file.unlink()
+        else:
+            break
     assert eventually(lambda: flat(folder, "told"))
     (told,) = flat(folder, "told")
     assert [turn[1:] for turn in told["turns"]] == [[wait, None, None]]
@@ -144,7 +152,7 @@ def test_the_state_and_the_metrics_of_any_process_tell_of_both_engines_once(serv
         ask(server, "/v1/completions", {"model": "tiny", "prompt": f"{n} " * 90}, **turn)
     for _ in range(6):
         told = ask(server, "/tenuto/state").json()["retention"]
-        assert [state["blocks"] for state in told] == [1024, 1024]
+        assert [state["blocks"] for state in told] == [2048, 2048]
         assert sum(state["counts"]["leased"] for state in told) >= 6
     leased = sum(state["leases"] for state in told)
     pattern = r'^tenuto_retention_leases\{[^}]*rank="\d"[^}]*\} (\S+)$'

@@ -17,7 +17,7 @@ from examples.demo.engines import MODEL_NAME, vllm_server
 from tenuto import _wire
 from tests.loopback import eventually
 
-POOL = 500
+POOL = 300
 ROUTES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "word " * 80},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "word " * 80}]},
