@@ -23,6 +23,7 @@ from tenuto_vllm.retention.hint import Hint
 from tenuto_vllm.retention.told import ToldTurn, read_told
 
 _WAITS: dict[str | None, Wait] = {"tool": "tool", "child": "tool", "user": "user"}
+_ALL_TOKENS = 1 << 62
 EVENTS = (
     *("leased", "honoured", "expired", "demoted", "lost", "released", "superseded", "returned"),
     *("hits", "saved_tokens"),
@@ -177,8 +178,7 @@ class Leases:
 
     def told(self, text: object) -> None:
         """Take in news, as `read_told` reads them."""
-        news = read_told(text)
-        for turn in news.turns:
+        for turn in (news := read_told(text)).turns:
             self._retime(turn)
         for session in news.ended:
             self._release(session)
@@ -257,7 +257,9 @@ class Leases:
             return
         lease.is_doubted = False
         self._count("superseded", lease)
-        self.queue.drop(lease.chain, lease.states if self._is_whole else ())
+        # Where a model resumes only at states, earlier ones are what a fork goes back to.
+        spared = _ALL_TOKENS if self._is_whole else 0
+        self.queue.drop(lease.chain, lease.states if self._is_whole else (), spared)
 
     def _expect(self, lease: Lease, ttl_s: float | None) -> None:
         lease.expected = self._waiting.expect(lease, ttl_s)
