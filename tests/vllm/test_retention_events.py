@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +14,7 @@ from examples.deploy.offload.lines import Lines
 from tenuto_vllm import TurnScheduler, _wire
 from tenuto_vllm.retention.hint import ACTION, Hint, pack, unpack
 
+from .asking import some_tokens
 from .checked import CheckedEngine
 
 # isort: split
@@ -127,11 +127,6 @@ class Engine(CheckedEngine):
 
     def words(self):
         return [event.event for event in self.tier.told if event.session == SESSION]
-
-
-def some_tokens(many, seed=0):
-    draw = random.Random(seed)
-    return [draw.randrange(3, 500) for _ in range(many)]
 
 
 def test_a_connector_finds_the_markers_in_the_hints_of_a_request():

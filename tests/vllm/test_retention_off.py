@@ -16,9 +16,9 @@ from benchmarks.retention import tiny, virtual
 from benchmarks.retention.virtual import AsyncScheduler, Scheduler, VirtualEngine
 from tenuto_vllm import TurnMixin, TurnScheduler
 
+from .asking import hint, some_tokens
 from .checked import CheckedEngine
 from .invariants import check
-from .test_retention_lessons import hint, some_tokens
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -14,7 +14,7 @@ from tenuto_vllm import _wire
 from tenuto_vllm.engine.leases import Leases
 from tenuto_vllm.retention.hint import Hint, pack
 
-from .test_retention_lessons import answer, chat, engine_of, leased, some_tokens
+from .asking import answer, chat, engine_of, leased, some_tokens
 
 POOL = 640
 BATCH = POOL >> 6

@@ -11,7 +11,7 @@ from benchmarks.retention.virtual import VirtualEngine
 from tenuto_vllm import _wire
 from tenuto_vllm.retention.hint import Hint, pack
 
-from .test_retention_lessons import answer, chat, engine_of, leased, some_tokens
+from .asking import answer, chat, engine_of, leased, some_tokens
 
 SHARED, OWN = 800, 200
 FAMILY = ("parent", "child", "sibling")

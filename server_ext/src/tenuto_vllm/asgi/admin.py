@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 from tenuto_vllm import logs
 from tenuto_vllm.asgi.answers import answer_json, read_body, refuse, refuse_method
+from tenuto_vllm.asgi.bearer import bearer
 from tenuto_vllm.asgi.leases import Leases
 from tenuto_vllm.asgi.placer import Placer
 from tenuto_vllm.asgi.types import Receive, Scope, Send
@@ -29,7 +30,6 @@ _UNSET = f"This takes an admin key; start the server with {variable('admin_key')
 _WRONG = "This takes the admin key, as Authorization: Bearer KEY."
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _SHAPE = 'The body must be an object with a rank: {"rank": 1}.'
-_BEARER = b"bearer "
 
 
 class AdminDesk:
@@ -74,8 +74,7 @@ class AdminDesk:
             await refuse(send, HTTPStatus.FORBIDDEN, _UNSET)
             return False
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        is_bearer = given[: len(_BEARER)].lower() == _BEARER
-        key = given[len(_BEARER) :].strip() if is_bearer else b""
+        key = bearer(given) or b""
         # Of digests, since comparing texts of two lengths tells the length.
         if compare_digest(_digest(key), _digest(self._settings.admin_key.encode())):
             return True

@@ -18,6 +18,7 @@ from hashlib import blake2b
 from typing import Any
 
 from tenuto_vllm import _wire, logs
+from tenuto_vllm.asgi.bearer import bearer
 from tenuto_vllm.asgi.placer import Placer
 from tenuto_vllm.asgi.types import Scope
 from tenuto_vllm.config import Settings
@@ -30,7 +31,6 @@ from tenuto_vllm.retention.hint import Hint, pack
 
 _SESSION = _wire.SESSION.lower().encode()
 _CREDENTIALS = (b"authorization", b"x-api-key", b"api-key")
-_BEARER = b"bearer "
 _NO_CREDENTIAL = "0"
 _TAG_BYTES = 6
 _MOST_KEY_BYTES = 64
@@ -51,10 +51,9 @@ def tag_of(headers: Iterable[tuple[bytes, bytes]], key: bytes) -> str:
     found = {name: value for name, value in headers if name in _CREDENTIALS and value}
     for name in _CREDENTIALS:
         if name in found:
-            value = found[name].strip()
             # The same key may come in either header.
-            if value[: len(_BEARER)].lower() == _BEARER:
-                value = value[len(_BEARER) :].strip()
+            value = found[name].strip()
+            value = bearer(value) or value
             return blake2b(value, digest_size=_TAG_BYTES, key=key).hexdigest()
     return _NO_CREDENTIAL
 

@@ -40,7 +40,6 @@ class Lease:
         is_doubted: its last turn used less than half of what the turn before had.
         returned_s: when its next turn began; None while nothing came since the last.
         was_held: whether it had its lease then.
-        is_uncounted: its chain may hold more than `Chain.blocks` says.
         handed_out: blocks that the queue had handed out by then.
         lru_kept: blocks that plain LRU would have kept, as its running turn began; None where
             that is not to be counted.
@@ -49,7 +48,7 @@ class Lease:
 
     __slots__ = (
         *("active", "born_s", "chain", "ended_s", "expected", "first_tokens", "foreign"),
-        *("handed_out", "has_overlapped", "is_cut", "is_doubted", "is_over", "is_uncounted"),
+        *("handed_out", "has_overlapped", "is_cut", "is_doubted", "is_over"),
         *("lru_kept", "prio", "returned_s", "session", "size", "states", "tenant", "told_s"),
         *("wait", "was_held"),
     )
@@ -64,7 +63,7 @@ class Lease:
         self.wait: Wait = "unknown"
         self.told_s: float | None = None
         self.returned_s: float | None = None
-        self.was_held = self.is_uncounted = self.has_overlapped = False
+        self.was_held = self.has_overlapped = False
         self.first_tokens = 0
         self.expected = Expectation(0.0, 0.0)
         self.prio = self.size = self.foreign = self.handed_out = 0

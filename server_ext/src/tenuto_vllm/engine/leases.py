@@ -6,6 +6,7 @@ prefers is decided in `tenuto_vllm.retention`. Nothing in here changes how many 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +24,6 @@ from tenuto_vllm.retention.hint import Hint
 from tenuto_vllm.retention.told import ToldTurn, read_told
 
 _WAITS: dict[str | None, Wait] = {"tool": "tool", "child": "tool", "user": "user"}
-_ALL_TOKENS = 1 << 62
 EVENTS = (
     *("leased", "honoured", "expired", "demoted", "lost", "released", "superseded", "returned"),
     *("hits", "saved_tokens"),
@@ -72,7 +72,7 @@ class Leases:
         self._sessions = Sessions(sessions, states)
         self._book = Book(int(share * len(blocks)), int(tenant_share * len(blocks)))
         self._waiting = Waiting(sessions)
-        self._room = Room(queue, self._book, self._demote, self._count, groups > 1)
+        self._room = Room(queue, self._book, self._count, self._is_whole)
         queue.make_room = lambda need: self._room.make(max(need, self._batch), self.clock())
 
     def began(self, hint: Hint) -> None:
@@ -117,7 +117,6 @@ class Leases:
         if lease is None:
             return "ordinary"
         self._returned(lease, hits, cached_tokens)
-        lease.is_uncounted = lease.has_overlapped
         if not lease.has_overlapped:
             self._supersede(lease, is_known=turn.keep is not None or turn.phase == "compact")
         claim(queue, lease, table, hits, is_whole=self._is_whole)
@@ -125,7 +124,6 @@ class Leases:
             lease.first_tokens = len(table) * self._block_size
         lease.size = len(table)
         lease.is_cut = False
-        self._freed += len(table)
         now_s = self.clock()
         lease.ended_s = now_s
         lease.prio = turn.prio or 0
@@ -159,12 +157,13 @@ class Leases:
             gather(self.queue, lease, self._blocks)
         else:
             abandon(self.queue, lease, adopted)
-            # Hits took blocks out, and they are back.
-            lease.is_uncounted = True
         lease.active = max(0, lease.active - 1)
         if not lease.active:
+            if lease.has_overlapped or not is_turn:
+                # Hits took blocks out, and they are back.
+                self.queue.count(lease.chain)
             self._rest(lease)
-        self._settle(0 if is_turn else lease.chain.blocks)
+        self._settle(lease.size if is_turn else lease.chain.blocks)
 
     def passed(self, table: Sequence[Any]) -> None:
         """Take in that a request of no session has ended, before its blocks are freed."""
@@ -258,8 +257,8 @@ class Leases:
         lease.is_doubted = False
         self._count("superseded", lease)
         # Where a model resumes only at states, earlier ones are what a fork goes back to.
-        spared = _ALL_TOKENS if self._is_whole else 0
-        self.queue.drop(lease.chain, lease.states if self._is_whole else (), spared)
+        kept, spared = (lease.states, math.inf) if self._is_whole else ((), 0)
+        self.queue.drop(lease.chain, kept, spared)
 
     def _expect(self, lease: Lease, ttl_s: float | None) -> None:
         lease.expected = self._waiting.expect(lease, ttl_s)
@@ -309,9 +308,6 @@ class Leases:
     def _rest(self, lease: Lease) -> None:
         """Take in that a session rests."""
         lease.has_overlapped = False
-        if lease.is_uncounted:
-            self.queue.count(lease.chain)
-            lease.is_uncounted = False
         if lease.is_over:
             self._release(lease.session)
         elif not lease.is_held:

@@ -79,14 +79,8 @@ class TurnQueue(FreeKVCacheBlockQueue):
             following = block.next_free_block
             before.next_free_block, following.prev_free_block = following, before
             block.prev_free_block = block.next_free_block = None
-            self.num_free_blocks -= 1
-            self.handed_out += 1
-            self.owners[block.block_id] = None
-            if self.shared:
-                self.shared.discard(block.block_id)
-                self.heirs.pop(block.block_id, None)
-            return [block]
-        while True:
+            taken, left = [block], 0
+        while left:
             while left and block.block_id >= 0:
                 taken.append(block)
                 following = block.next_free_block
@@ -94,10 +88,9 @@ class TurnQueue(FreeKVCacheBlockQueue):
                 block = following
                 left -= 1
             before.next_free_block, block.prev_free_block = block, before
-            if not left:
-                break
-            block = self._behind(block, left)
-            before = block.prev_free_block
+            if left:
+                block = self._behind(block, left)
+                before = block.prev_free_block
         self.num_free_blocks -= n
         self.handed_out += n
         if self.has_owners:
@@ -198,7 +191,7 @@ class TurnQueue(FreeKVCacheBlockQueue):
         chain.blocks = max(0, chain.blocks - count)
         return count
 
-    def drop(self, chain: Chain, keep: Container[int] = (), spare_tokens: int = 0) -> None:
+    def drop(self, chain: Chain, keep: Container[int] = (), spare_tokens: float = 0) -> None:
         """Let the blocks of a chain be evicted first, and those that others have used be ordinary.
 
         Args:

@@ -16,7 +16,6 @@ class Room:
     Args:
         queue: of the free blocks.
         book: the leases.
-        demote: ends a lease.
         count: takes in what became of one.
         is_whole: a session's blocks go together.
     """
@@ -25,13 +24,11 @@ class Room:
         self,
         queue: TurnQueue,
         book: Book,
-        demote: Callable[[Lease], None],
         count: Callable[[str, Lease], None],
         is_whole: bool,
     ) -> None:
         self._queue = queue
         self._book = book
-        self._demote = demote
         self._count = count
         self._is_whole = is_whole
 
@@ -50,9 +47,10 @@ class Room:
         above, over = self._book.surplus()
         if above <= 0 and max(over.values(), default=0) <= 0:
             return
-        for chain in self._book.uncounted():
-            self._queue.count(chain)
-        above, over = self._book.surplus()
+        if uncounted := self._book.uncounted():
+            for chain in uncounted:
+                self._queue.count(chain)
+            above, over = self._book.surplus()
         for lease in self._book.waiting(now_s):
             most = max(above, over[lease.tenant])
             if most > 0:
@@ -68,9 +66,10 @@ class Room:
             given = self._queue.cut(lease.chain, most)
             if given == most:
                 return given
+        self._book.strike(lease)
         # What others use stays leased, with them.
         hand_over(self._queue, lease)
         # Counted, since a chain may hold less than was put in.
         given += self._queue.count(lease.chain)
-        self._demote(lease)
+        self._queue.demote(lease.chain)
         return given
