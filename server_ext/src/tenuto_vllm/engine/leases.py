@@ -303,7 +303,7 @@ class Leases:
         self._freed += freed
         if self._freed >= self._batch:
             self._freed = 0
-            self._room.enforce(self.clock())
+            self._room.enforce(self._batch >> 3, self.clock())
 
     def _rest(self, lease: Lease) -> None:
         """Take in that a session rests."""

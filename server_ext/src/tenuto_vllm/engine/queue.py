@@ -179,11 +179,11 @@ class TurnQueue(FreeKVCacheBlockQueue):
         Returns:
             How many were moved.
         """
-        count, last = 0, chain.start
-        while chain.place and count < most and last.next_free_block is not chain.end:
-            if last.next_free_block.block_id in self.heirs:
-                break
-            last, count = last.next_free_block, count + 1
+        count, last, end, heirs = 0, chain.start, chain.end, self.heirs
+        following: Any = last.next_free_block if chain.place else end
+        while count < most and following is not end and following.block_id not in heirs:
+            last, following = following, following.next_free_block
+            count += 1
         if count:
             first = chain.start.next_free_block
             unlink(first, last)

@@ -9,6 +9,9 @@ from tenuto_vllm.engine.lease import Lease
 from tenuto_vllm.engine.queue import TurnQueue
 from tenuto_vllm.engine.sharing import hand_over
 
+# Of a chain that gives more, the rest goes too: a whole chain moves at once, a part block by block.
+_MOST_CUT = 0.875
+
 
 class Room:
     """Takes from the leases in force, in the order in which they are to give way.
@@ -42,8 +45,13 @@ class Room:
             if need <= 0:
                 return
 
-    def enforce(self, now_s: float) -> None:
-        """Keep to the share of each tenant and to that of all."""
+    def enforce(self, spare: int, now_s: float) -> None:
+        """Keep to the share of each tenant and to that of all.
+
+        Args:
+            spare: whoever gives way gives so many blocks more, so that it is not asked again soon.
+            now_s: seconds.
+        """
         above, over = self._book.surplus()
         if above <= 0 and max(over.values(), default=0) <= 0:
             return
@@ -54,7 +62,7 @@ class Room:
         for lease in self._book.waiting(now_s):
             most = max(above, over[lease.tenant])
             if most > 0:
-                count = self._give(lease, most)
+                count = self._give(lease, most + spare)
                 above -= count
                 over[lease.tenant] -= count
                 self._count("demoted", lease)
@@ -62,14 +70,15 @@ class Room:
     def _give(self, lease: Lease, most: int) -> int:
         """Make up to so many blocks of a lease ordinary, its tail first; return how many."""
         given = 0
-        if not self._is_whole and most < lease.chain.blocks:
+        if not self._is_whole and most < _MOST_CUT * lease.chain.blocks:
             given = self._queue.cut(lease.chain, most)
             if given == most:
                 return given
         self._book.strike(lease)
         # What others use stays leased, with them.
         hand_over(self._queue, lease)
-        # Counted, since a chain may hold less than was put in.
-        given += self._queue.count(lease.chain)
+        if lease.chain.is_uncounted:
+            self._queue.count(lease.chain)
+        given += lease.chain.blocks
         self._queue.demote(lease.chain)
         return given

@@ -38,13 +38,18 @@ def claim(
     for at in range(looked):
         if _claim(queue, lease, table[at].block_id):
             lease.foreign = at + 1
-    for at, block in enumerate(table[hits:], hits):
+    owned = False
+    for block in table[hits:]:
         number = block.block_id
         if owners[number] is None:
             owners[number] = chain
-        elif _claim(queue, lease, number):
-            # Of a request that was preempted, and found another's blocks as it came back.
-            lease.foreign = at + 1
+        elif owners[number] is not chain:
+            owned = True
+    if owned:
+        # Of a request that was preempted, and found another's blocks as it came back.
+        for at, block in enumerate(table[hits:], hits):
+            if _claim(queue, lease, block.block_id):
+                lease.foreign = at + 1
 
 
 def passed(queue: TurnQueue, table: Sequence[Any]) -> None:
@@ -102,6 +107,7 @@ def hand_over(queue: TurnQueue, lease: Lease) -> None:
                 queue.heirs[block.block_id] = living[1:]
             queue.owners[block.block_id] = heir
             queue.put(block, heir)
+            lease.chain.blocks = max(0, lease.chain.blocks - 1)
 
 
 def _claim(queue: TurnQueue, lease: Lease, number: int) -> bool:
