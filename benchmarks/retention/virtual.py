@@ -136,17 +136,28 @@ class VirtualEngine:
         if (log := getattr(self.scheduler, "tenuto_log", None)) is not None:
             log.clock = lambda: self.now_s
 
-    def submit(self, tokens: Sequence[int], most: int, *, hint: str = "", **fields: Any) -> str:
+    def submit(
+        self,
+        tokens: Sequence[int],
+        most: int,
+        *,
+        hint: str = "",
+        stop: Sequence[str] = (),
+        **fields: Any,
+    ) -> str:
         """Ask for an answer and return the request's name.
 
         Args:
             tokens: of the prompt.
             most: tokens of the answer, which has so many.
             hint: as `retention.hint.pack` writes it, carried as this vLLM can.
+            stop: texts that end the answer, which vLLM's API process looks for.
             fields: more of vLLM's Request, such as its priority.
         """
         name = f"r{len(self.asks)}"
-        params = SamplingParams(max_tokens=most, ignore_eos=True, temperature=0)
+        params = SamplingParams(
+            max_tokens=most, ignore_eos=True, temperature=0, stop=[*stop], detokenize=bool(stop)
+        )
         request = Request(
             name,
             list(tokens),

@@ -86,6 +86,11 @@ class Model:
 _ids = itertools.count()
 
 
+def events_of(answer: Answer) -> list[dict[str, Any]]:
+    """Return the events of a streamed Responses answer."""
+    return _events(_output(answer))
+
+
 def _answered(asked: Asked, answer: Answer) -> tuple[bytes, bytes]:
     if asked.path.endswith("/embeddings"):
         return json.dumps(EMBEDDING).encode(), b"application/json"
@@ -93,7 +98,7 @@ def _answered(asked: Asked, answer: Answer) -> tuple[bytes, bytes]:
     if not asked.body.get("stream"):
         whole = _completion(answer) if is_chat else _response(_output(answer))
         return json.dumps(whole).encode(), b"application/json"
-    events = _chunks(answer) if is_chat else _events(_output(answer))
+    events = _chunks(answer) if is_chat else events_of(answer)
     lines = [
         f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
         if "type" in event
@@ -165,8 +170,16 @@ def _output(answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
+# litellm reads an answer with all its fields or not at all.
+_UNSAID = (
+    *("error", "incomplete_details", "instructions", "max_output_tokens", "metadata"),
+    *("previous_response_id", "reasoning", "temperature", "text", "top_p", "truncation", "user"),
+)
+
+
 def _response(output: list[dict[str, Any]]) -> dict[str, Any]:
     return {
+        **dict.fromkeys(_UNSAID),
         "id": f"resp_{next(_ids)}",
         "object": "response",
         "created_at": 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,15 +36,21 @@ def tasks(request: Any, agents: Any) -> Iterator[Any]:
     command += ["--pool", request.param, "-c", "2", "--without-gossip", "--without-mingle"]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     worker = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.DEVNULL
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield agents
     finally:
-        worker.terminate()
+        # Asked politely, it takes seconds to go.
+        os.killpg(worker.pid, signal.SIGKILL)
         worker.wait(30)
 
 
+@pytest.mark.stamps("Celery", "delay, {tasks} worker", "session")
+@pytest.mark.stamps("Celery", "retry and chain, {tasks} worker", "session")
 def test_a_task_in_a_worker_goes_on_in_the_session_that_sent_it(tasks: Any) -> None:
     """https://github.com/langfuse/langfuse-python/pull/1385
     https://github.com/open-telemetry/opentelemetry-python-contrib/issues/1002
@@ -78,6 +85,7 @@ def test_a_task_in_a_worker_goes_on_in_the_session_that_sent_it(tasks: Any) -> N
     assert [one.headers["x-session-id"] for one in tried] == [sender.session_id] * 2
 
 
+@pytest.mark.stamps("Celery", "examples/processes/celery_task.py", "session")
 def test_the_example_runs_its_task_in_the_senders_session() -> None:
     recorder = Recorder()
     with serving(recorder) as url:

@@ -52,6 +52,7 @@ def pipeline_of(model: Model) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.stamps("Haystack", "Pipeline {asynchronous}", "run, session")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_every_component_of_a_pipeline_is_in_the_run(asynchronous: bool, model: Model) -> None:
     """https://github.com/deepset-ai/haystack/issues/9203
@@ -69,6 +70,7 @@ def test_every_component_of_a_pipeline_is_in_the_run(asynchronous: bool, model: 
     assert [one.headers["x-session-id"] for one in model.arrived] == [agent.session_id] * 2
 
 
+@pytest.mark.stamps("Haystack", "Pipeline, many at once", "run")
 def test_concurrent_pipelines_are_not_mixed(model: Model) -> None:
     """https://github.com/deepset-ai/haystack-core-integrations/pull/2188
 
@@ -91,6 +93,7 @@ def test_concurrent_pipelines_are_not_mixed(model: Model) -> None:
         assert asked.headers["x-agent-run-id"] == runs[int(asked.items[-1]["content"])]
 
 
+@pytest.mark.stamps("Haystack", "tools of an Agent {asynchronous}", "run, session")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_parallel_tools_of_an_agent_are_sessions_of_their_own(
     asynchronous: bool, model: Model

@@ -42,6 +42,7 @@ CALLS: dict[str, Any] = {
 }
 
 
+@pytest.mark.stamps("LangChain", "{call}", "run, session, turn, attempt")
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 @pytest.mark.parametrize("call", CALLS)
 def test_every_attempt_of_a_call_carries_the_same_keys(
@@ -56,6 +57,7 @@ def test_every_attempt_of_a_call_carries_the_same_keys(
     assert turns(model) == [("0", "0"), ("0", "1"), ("0", "2")]
 
 
+@pytest.mark.stamps("LangChain", "another model beside it that is not wrapped", "nothing")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_model_that_nobody_wrapped_stays_unmarked_though_it_shares_the_http_client(
     asynchronous: bool, model: Model
@@ -80,6 +82,7 @@ def test_a_model_that_nobody_wrapped_stays_unmarked_though_it_shares_the_http_cl
     assert unmarked.markers == {}
 
 
+@pytest.mark.stamps("LangChain", "{how} of six", "session, turn, attempt")
 @pytest.mark.parametrize("how", ["batch", "batch_as_completed", "abatch", "abatch_as_completed"])
 def test_the_calls_of_a_batch_are_turns_of_the_session_around_it(how: str, model: Model) -> None:
     llm = chat_model(model)
@@ -97,6 +100,7 @@ def test_the_calls_of_a_batch_are_turns_of_the_session_around_it(how: str, model
     assert turns(model) == [(str(number), "0") for number in range(6)]
 
 
+@pytest.mark.stamps("LangChain", "{asynchronous} batch of agents", "session")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_batch_of_agents_is_a_session_for_each(asynchronous: bool, model: Model) -> None:
     llm = chat_model(model)
@@ -121,6 +125,7 @@ def test_a_batch_of_agents_is_a_session_for_each(asynchronous: bool, model: Mode
         assert asked.headers["x-session-id"] == ids[int(asked.items[0]["content"])]
 
 
+@pytest.mark.stamps("LangChain", "{asynchronous} RunnableParallel", "session")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_branches_that_run_in_parallel_keep_the_scopes_they_open(
     asynchronous: bool, model: Model
@@ -144,6 +149,7 @@ def test_branches_that_run_in_parallel_keep_the_scopes_they_open(
     assert {one.items[0]["content"]: one.headers["x-session-id"] for one in model.arrived} == ids
 
 
+@pytest.mark.stamps("LangChain", "with_fallbacks", "turn, attempt")
 def test_a_fallback_to_another_model_is_the_same_turn_tried_again(model: Model) -> None:
     model.failures = [500]
     llm = chat_model(model, max_retries=0)
@@ -155,6 +161,7 @@ def test_a_fallback_to_another_model_is_the_same_turn_tried_again(model: Model) 
     assert turns(model) == [("0", "0"), ("0", "1"), ("1", "0")]
 
 
+@pytest.mark.stamps("LangChain", "with_retry around retries", "session, turn, attempt")
 def test_a_retry_around_the_clients_own_counts_every_attempt_of_one_turn(model: Model) -> None:
     model.failures = [500] * 3
     llm = chat_model(model, max_retries=1).with_retry(
@@ -167,6 +174,7 @@ def test_a_retry_around_the_clients_own_counts_every_attempt_of_one_turn(model: 
     assert turns(model) == [("0", str(attempt)) for attempt in range(4)]
 
 
+@pytest.mark.stamps("LangChain", "ainvoke in several event loops", "run, turn, attempt")
 def test_a_model_used_in_several_event_loops_keeps_its_marks(model: Model) -> None:
     """https://github.com/langchain-ai/langchain/issues/35783
 
@@ -181,18 +189,38 @@ def test_a_model_used_in_several_event_loops_keeps_its_marks(model: Model) -> No
     assert turns(model) == [("0", "0"), ("1", "0"), ("2", "0")]
 
 
-def test_structured_output_is_marked(model: Model) -> None:
+STRUCTURED: dict[str, Any] = {
+    "invoke": lambda llm, words: llm.invoke(words),
+    "stream": lambda llm, words: list(llm.stream(words))[-1],
+    "ainvoke": lambda llm, words: asyncio.run(llm.ainvoke(words)),
+    "astream": lambda llm, words: asyncio.run(drained(llm.astream(words)))[-1],
+}
+
+
+@pytest.mark.stamps("LangChain", "with_structured_output, {how}", "run")
+@pytest.mark.parametrize("how", ["invoke", "stream", "ainvoke", "astream"])
+def test_structured_output_is_marked(how: str, model: Model) -> None:
     model.script = lambda asked: (
         [Call("Word", {"word": "hi"})] if asked.body.get("tools") else '{"word": "hi"}'
     )
     llm = chat_model(model)
     with tenuto.run() as run:
         for method in ("json_schema", "function_calling", "json_mode"):
-            parsed: Any = llm.with_structured_output(Word, method=method).invoke(f"json {method}")
-            assert parsed == Word(word="hi")
+            structured: Any = llm.with_structured_output(Word, method=method)
+            assert STRUCTURED[how](structured, f"json {method}") == Word(word="hi")
     assert [one.headers["x-agent-run-id"] for one in model.arrived] == [run.run_id] * 3
 
 
+@pytest.mark.stamps("LangChain", "invoke in threads, tenuto.ContextExecutor", "run, session")
+def test_calls_in_a_programs_own_threads_are_in_the_run_with_our_pool(model: Model) -> None:
+    llm = chat_model(model)
+    with tenuto.run() as run, run.agent("planner") as agent, tenuto.ContextExecutor(4) as pool:
+        list(pool.map(llm.invoke, [f"part {number}" for number in range(4)]))
+    assert [one.headers["x-session-id"] for one in model.arrived] == [agent.session_id] * 4
+    assert {one.headers["x-agent-run-id"] for one in model.arrived} == {run.run_id}
+
+
+@pytest.mark.stamps("LangChain", "OpenAIEmbeddings", "session")
 def test_embeddings_are_marked_and_open_no_turn(model: Model) -> None:
     embeddings = OpenAIEmbeddings(
         model="m", base_url=model.base_url, api_key="k", check_embedding_ctx_length=False

@@ -189,17 +189,19 @@ def test_a_guardrail_beside_the_agent_keeps_its_scope_to_itself(
 ) -> None:
     make = agents_of(model, api)
     guard = make("guard")
+    opened: list[str] = []
 
     @input_guardrail
     async def check(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
-        async with run.agent("guard"):
+        async with run.agent("guard") as scope:
             await Runner.run(guard, "check")
+        opened.append(scope.session_id)
         return GuardrailFunctionOutput(output_info=None, tripwire_triggered=False)
 
     with tenuto.run() as run:
         started(how, make("planner", input_guardrails=[check]))
-        expected = run.agent("guard").session_id
-    assert [asked.headers["x-session-id"] for asked in asked_of(model, "guard")] == [expected]
+    assert [asked.headers["x-session-id"] for asked in asked_of(model, "guard")] == opened
+    assert len(opened) == 1
     planner = [asked.headers["x-session-id"] for asked in asked_of(model, "planner")]
     assert planner == [run.session_id]
 

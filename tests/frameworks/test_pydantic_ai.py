@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import openai
+import pydantic
 import pytest
-from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai import Agent, ModelRetry, NativeOutput, PromptedOutput, RunContext
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 import tenuto
-from tests.frameworks.scripted import Call, Model, calls_tools
+from tests.frameworks.scripted import Asked, Call, Model, calls_tools
 
 MODELS: dict[str, Any] = {"chat": OpenAIChatModel, "responses": OpenAIResponsesModel}
 pytestmark = pytest.mark.parametrize("api", MODELS)
 
 
+class Word(pydantic.BaseModel):
+    word: str
+
+
 def agent_of(model: Model, api: str, **more: Any) -> Agent[Any, Any]:
     client = tenuto.wrap(openai.AsyncOpenAI(base_url=model.base_url, api_key="k"))
     return Agent(MODELS[api]("m", provider=OpenAIProvider(openai_client=client)), **more)
+
+
+def tried(model: Model) -> list[tuple[str, str]]:
+    return [(asked.turn["n"], asked.turn["attempt"]) for asked in model.arrived]
+
+
+def number_of(asked: Asked) -> int:
+    return int(asked.text.rstrip('"}]').split()[-1])
 
 
 async def run_streamed(agent: Agent[Any, Any], words: str) -> None:
@@ -42,6 +56,8 @@ HOW: dict[str, Any] = {
 }
 
 
+@pytest.mark.stamps("pydantic-ai", "{how}", "run, session, turn")
+@pytest.mark.stamps("pydantic-ai", "call of a model in a tool, {style}", "run, session, parent")
 @pytest.mark.parametrize("style", ["def", "async def"])
 @pytest.mark.parametrize("how", HOW)
 def test_a_tool_that_calls_the_model_is_in_the_run_and_in_its_own_session(
@@ -84,6 +100,7 @@ def test_a_tool_that_calls_the_model_is_in_the_run_and_in_its_own_session(
     assert {one.headers["x-parent-session-id"] for one in searches} == {planner.session_id}
 
 
+@pytest.mark.stamps("pydantic-ai", "{how}, ModelRetry of a tool", "session, turn, attempt")
 @pytest.mark.parametrize("how", HOW)
 def test_a_tool_that_asks_to_be_called_again_opens_a_turn_and_not_an_attempt(
     how: str, api: str, model: Model
@@ -100,10 +117,52 @@ def test_a_tool_that_asks_to_be_called_again_opens_a_turn_and_not_an_attempt(
     with tenuto.run() as run:
         HOW[how](agent_of(model, api, tools=[look]))
     assert {asked.headers["x-session-id"] for asked in model.arrived} == {run.session_id}
-    tried = [(asked.turn["n"], asked.turn["attempt"]) for asked in model.arrived]
-    assert tried == [("0", "0"), ("1", "0"), ("2", "0")]
+    assert tried(model) == [("0", "0"), ("1", "0"), ("2", "0")]
 
 
+@pytest.mark.stamps("pydantic-ai", "{how}, retries of the client", "run, session, turn, attempt")
+@pytest.mark.parametrize("how", HOW)
+def test_every_attempt_of_a_request_is_of_one_turn(how: str, api: str, model: Model) -> None:
+    model.failures = [500, 500]
+    with tenuto.run() as run, run.agent("planner") as planner:
+        HOW[how](agent_of(model, api))
+    assert tried(model) == [("0", "0"), ("0", "1"), ("0", "2")]
+    assert {asked.headers["x-session-id"] for asked in model.arrived} == {planner.session_id}
+    assert {asked.headers["x-agent-run-id"] for asked in model.arrived} == {run.run_id}
+
+
+@pytest.mark.stamps("pydantic-ai", "{kind} output, validated again", "session, turn, attempt")
+@pytest.mark.parametrize("kind", ["tool", "native", "prompted"])
+def test_an_output_that_is_refused_opens_a_turn(kind: str, api: str, model: Model) -> None:
+    def script(asked: Asked) -> Any:
+        said = {"word": "hi"} if len(model.arrived) > 1 else {"wrong": 1}
+        return [Call("final_result", said)] if kind == "tool" else json.dumps(said)
+
+    model.script = script
+    outputs = {"tool": Word, "native": NativeOutput(Word), "prompted": PromptedOutput(Word)}
+    with tenuto.run() as run:
+        answer = agent_of(model, api, output_type=outputs[kind]).run_sync("begin")
+    assert answer.output == Word(word="hi")
+    assert tried(model) == [("0", "0"), ("1", "0")]
+    assert {asked.headers["x-session-id"] for asked in model.arrived} == {run.session_id}
+
+
+@pytest.mark.stamps("pydantic-ai", "run_sync in threads, tenuto.ContextExecutor", "run, session")
+def test_agents_in_threads_are_instances_of_one_run(api: str, model: Model) -> None:
+    def work(number: int) -> str:
+        with run.agent("worker", instance=number) as worker:
+            agent_of(model, api).run_sync(f"work {number}")
+            return worker.session_id
+
+    with tenuto.run() as run, tenuto.ContextExecutor(4) as pool:
+        ids = list(pool.map(work, range(4)))
+    assert len(set(ids)) == len(model.arrived) == 4
+    for asked in model.arrived:
+        assert asked.headers["x-session-id"] == ids[number_of(asked)]
+        assert asked.headers["x-agent-run-id"] == run.run_id
+
+
+@pytest.mark.stamps("pydantic-ai", "run and run_stream, many at once", "run")
 @pytest.mark.anyio
 async def test_concurrent_runs_of_one_agent_are_not_mixed(api: str, model: Model) -> None:
     agent = agent_of(model, api)
@@ -117,5 +176,4 @@ async def test_concurrent_runs_of_one_agent_are_not_mixed(api: str, model: Model
     runs = await asyncio.gather(*(work(number) for number in range(8)))
     assert len(model.arrived) == 16
     for asked in model.arrived:
-        number = asked.text.rstrip('"}]').split()[-1]
-        assert asked.headers["x-agent-run-id"] == runs[int(number)]
+        assert asked.headers["x-agent-run-id"] == runs[number_of(asked)]

@@ -44,6 +44,7 @@ def two_finds_then_an_answer(asked: Asked) -> Any:
     return [Call("find", {"words": "left"}), Call("find", {"words": "right"})]
 
 
+@pytest.mark.stamps("smolagents", "ToolCallingAgent {stream}, its tools", "session, parent")
 @pytest.mark.parametrize("stream", [False, True])
 def test_parallel_tools_that_call_the_model_are_sessions_of_their_own(
     stream: bool, model: Model
@@ -67,6 +68,7 @@ def test_parallel_tools_that_call_the_model_are_sessions_of_their_own(
     assert {one.headers["x-parent-session-id"] for one in searches} == {planner.session_id}
 
 
+@pytest.mark.stamps("smolagents", "ToolCallingAgent in threads", "run")
 def test_agents_in_threads_of_one_model_are_not_mixed(model: Model) -> None:
     model.script = lambda asked: [Call("final_answer", {"answer": "done"})]
     chat = model_of(model)

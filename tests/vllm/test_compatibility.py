@@ -10,6 +10,7 @@ import ast
 import pytest
 
 from tenuto_vllm.engine.compatibility import QUEUE, SCHEDULER
+from tenuto_vllm.engine.spans import HOOKS
 
 from .wheels import source
 
@@ -99,6 +100,22 @@ def test_a_group_keeps_the_states_that_it_is_asked_for(version, kind):
     assert {"req_to_blocks", "num_cached_block"} <= groups.attributes("SingleTypeKVCacheManager")
     assert "sliding_window" in groups.attributes("SlidingWindowManager")
     assert "mamba_cache_mode" in groups.attributes("MambaManager")
+
+
+@each_release
+def test_a_request_has_its_span_made_and_its_trace_headers_sent_back_as_is_known(version):
+    outputs = source(version, "v1/engine/output_processor.py")
+    for name, parameters in HOOKS.items():
+        assert outputs.parameters("OutputProcessor", name) == parameters
+    assert {"request_states", "tracing_enabled"} <= outputs.attributes("OutputProcessor")
+    assert {"num_cached_tokens", "prompt_len"} <= outputs.attributes("RequestState")
+    assert "__slots__" not in outputs.text
+    assert "trace_headers" in source(version, "v1/engine/__init__.py").fields("EngineCoreOutput")
+    scheduler = source(version, SCHED)
+    assert "observability_config" in scheduler.attributes("Scheduler")
+    text = scheduler.text
+    # What is decided of a request's blocks is known before its last output is made.
+    assert 0 < text.index("self._free_request(request)") < text.index("=request.trace_headers")
 
 
 @each_release

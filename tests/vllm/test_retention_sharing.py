@@ -240,3 +240,38 @@ def test_side_calls_under_the_name_of_a_session_do_not_cost_its_context():
         answer(engine, some_tokens(90, f"side {number}"), hint("session-a"), most=1)
         flood(engine)
         assert answer(engine, context, hint("session-a"), most=1).cached >= SHARED
+
+
+def test_a_turn_that_ends_with_a_text_of_stop_keeps_its_lease_once_its_news_is_there():
+    """https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/engine/output_processor.py
+
+    vLLM looks for the texts of `stop` in its API process and aborts the request in the engine:
+    agents that have their answers end so would lose every turn.
+    """
+    engine = engine_of()
+    for session in ("session-a", "session-b"):
+        name = engine.submit(some_tokens(SHARED, session), 40, hint=hint(session), stop=["End"])
+        for _ in range(12):
+            engine.step()
+        assert engine.asks[name].request.num_output_tokens
+        engine.abort(name)
+        engine.drain()
+        engine.check()
+    engine.tell(turns=[["session-a", "tool", 60_000, None]])
+    assert engine.ours.state()["leases"] == 2
+    engine.now_s += 11
+    engine.step()
+    assert engine.ours.decided(Hint("session-a"), "").get("told_s") == 60
+    assert "told_s" not in engine.ours.decided(Hint("session-b"), "")
+    flood(engine)
+    assert found(engine, "session-a", some_tokens(SHARED, "session-a")) >= SHARED - 32
+
+
+def test_a_client_that_hangs_up_before_the_first_token_leaves_no_lease():
+    engine = engine_of()
+    name = engine.submit(some_tokens(SHARED), 40, hint=hint("session-a"), stop=["End"])
+    engine.step()
+    engine.abort(name)
+    engine.drain()
+    engine.check()
+    assert engine.ours.state()["leases"] == 0

@@ -10,7 +10,7 @@ from openai import AsyncStream, Stream
 from openai._legacy_response import LegacyAPIResponse
 from openai._response import BaseAPIResponse
 
-from tenuto import _wire, process, raw_headers
+from tenuto import _wire, observer, process, raw_headers
 from tenuto.answers import NOTHING, Answer, read_answer, read_raw
 from tenuto.dialects import heard
 from tenuto.news import Server, server_of
@@ -86,17 +86,24 @@ def learn_answer(sent: Sent, value: Any, response: Any) -> None:
         kind = response.headers.get("content-type", "")
         if response.is_closed and not kind.startswith("text/event-stream"):
             _close(sent, read_raw(response.content, kind), response)
+            if (watched := observer.watched_with(response.request)) is not None:
+                watched.take(response)
         return
+    if (watched := observer.watched_with(response.request)) is not None:
+        watched.take(value)
     _close(sent, read_answer(value), response)
 
 
 def follow(sent: Sent, stream: Any, response: Any) -> None:
     """Read a stream as it passes, and close the turn when it ends."""
     answer = NOTHING
+    watched = observer.watched_with(response.request)
 
     def on_item(item: Any) -> None:
         nonlocal answer
         answer = read_answer(item, answer)
+        if watched is not None:
+            watched.take(item)
 
     def on_end(finished: bool, saw_done: bool) -> None:
         if finished and not saw_done and answer.finish is None:
@@ -123,6 +130,8 @@ def _close(sent: Sent, answer: Answer, response: Any) -> None:
         wait = Wait(after, answer.tools, time.monotonic())
         process.BACKGROUND.put(_tell, sent, after, answer.tools, response)
     state.answered(sent.attempt.n, usage, wait)
+    if (watched := observer.watched_with(response.request)) is not None:
+        watched.closed(answer.tools)
 
 
 def _tell(sent: Sent, after: Any, tools: tuple[str, ...], response: Any) -> None:

@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from tenuto import observer
 from tenuto.endings import end_session
 from tenuto.entries import Entry, bodies_at, captured, current, enter, forget_closed, newest
 from tenuto.errors import ConfigError
@@ -38,15 +39,30 @@ def inherit_session(session: Session | None) -> None:
 os.register_at_fork(after_in_child=partial(inherit_session, None))
 
 
+Refine = Callable[[Entry | None], tuple[Session | None, Hints] | None]
+# Adapters of frameworks: each is given the scope that a call is made in, and returns the session
+# that its framework makes of that; None where it knows no better.
+REFINES: list[Refine] = []
+
+
 def current_session() -> Session | None:
     """Return the session that a call made here belongs to, None outside every run."""
-    entry = current()
-    return entry.session if entry is not None else _Inherited.session
+    call = current_call()
+    return call[0] if call is not None else None
 
 
 def current_call() -> tuple[Session, Hints] | None:
     """Return the session that a call made here belongs to, and what is said of its turn."""
     entry = current()
+    for refine in REFINES:
+        if (call := refine(entry)) is not None:
+            session, hints = call
+            return (session, hints) if session is not None else None
+    return said_by(entry)
+
+
+def said_by(entry: Entry | None) -> tuple[Session, Hints] | None:
+    """Return what a scope says of the calls in it, whatever a framework makes of that."""
     if entry is not None:
         return (entry.session, entry.hints) if entry.session is not None else None
     inherited = _Inherited.session
@@ -66,7 +82,7 @@ def held_open() -> tuple[Context, Callable[[], None]]:
         chain.append(entry)
         entry = entry.previous
     # All of them: a run that ends with its scope must not end below its agent's generator.
-    leaving = [
+    leaving: list[Callable[[], None]] = [
         partial(entry.owner.leave, context.run(entry.owner.enter_again, entry))
         for entry in reversed(chain)
         if entry.is_open and isinstance(entry.owner, Scope)
@@ -114,9 +130,10 @@ class Scope:
         return self
 
     def _open(self, session: Session | None, hints: Hints) -> None:
-        self._show(
-            Entry(self, session, hints, newest(), next(bodies_at(inspect.currentframe()), None))
-        )
+        body = next(bodies_at(inspect.currentframe()), None)
+        entry = self._show(Entry(self, session, hints, newest(), body))
+        if observer.observers:
+            observer.entered(entry)
 
     def _show(self, entry: Entry) -> Entry:
         self._entries[entry] = None
@@ -137,10 +154,10 @@ class Scope:
     ) -> None:
         entry = self._entering()
         if entry is not None:
-            self.leave(entry)
+            self.leave(entry, error)
         forget_closed()
 
-    def leave(self, entry: Entry) -> None:
+    def leave(self, entry: Entry, error: BaseException | None = None) -> None:
         """Close one entering; the scope ends with its last."""
         # A forked child leaves scopes that its parent is still in.
         was_open = entry.is_open
@@ -151,6 +168,8 @@ class Scope:
             self._entries = {}
         if entry.session is None or not was_open:
             return
+        if observer.observers:
+            observer.left(entry, error)
         is_last = entry.session.state.leave()
         if self._ends and is_last:
             self.end()

@@ -20,7 +20,7 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
 from types import FrameType
 from typing import Any
@@ -50,9 +50,13 @@ class Entry:
         previous: what was entered before it in the same context.
         body: the frame of the generator that holds the scope open, None when none does.
         process: counts the forks that led to the process that made it.
+        place: where in a framework's work it was made, None outside of all.
     """
 
-    __slots__ = ("_maker", "_open", "body", "hints", "owner", "previous", "process", "session")
+    __slots__ = (
+        *("_maker", "_open", "body", "hints", "owner", "place", "previous", "process"),
+        "session",
+    )
 
     def __init__(
         self,
@@ -68,7 +72,8 @@ class Entry:
         self.previous = previous
         self.body = body
         self.process = _Process.number
-        self._maker = _here() if owner is not None else None
+        self._maker = here() if owner is not None else None
+        self.place = next((place for find in PLACES if (place := find()) is not None), None)
         # Shared with the copies that `pinned` makes.
         self._open = [True]
 
@@ -90,9 +95,9 @@ class Entry:
         pin.body = None
         return pin
 
-    def is_made_by(self, here: object) -> bool:
+    def is_made_by(self, maker: object) -> bool:
         """Tell whether that task or thread made it."""
-        return self._maker == here
+        return self._maker == maker
 
 
 class _Process:
@@ -110,6 +115,8 @@ class _Process:
 
 os.register_at_fork(after_in_child=_Process.forked)
 _CURRENT: ContextVar[Entry | None] = ContextVar("tenuto", default=None)
+# What adapters of frameworks know of where they are called.
+PLACES: list[Callable[[], object | None]] = []
 # Of callers that may be in one run or in another.
 _NEITHER = Entry(None, None)
 
@@ -124,7 +131,7 @@ def newest() -> Entry | None:
     if last is None or last.is_open:
         return last
     entry = _first_open(last)
-    return entry if entry is None or last.is_made_by(_here()) else _NEITHER
+    return entry if entry is None or last.is_made_by(here()) else _NEITHER
 
 
 def current() -> Entry | None:
@@ -144,14 +151,14 @@ def _among(shown: list[Entry]) -> Entry | None:
         for entry in shown:
             if entry.body is body:
                 return entry
-    here = _here()
+    caller = here()
     doubtful: Entry | None = None
     for entry in shown:
         if entry.body is None:
             if doubtful is None or _run_of(entry) == _run_of(doubtful):
                 return doubtful or entry
             return _NEITHER
-        if doubtful is None and not entry.is_made_by(here):
+        if doubtful is None and not entry.is_made_by(caller):
             doubtful = entry
     return doubtful
 
@@ -228,7 +235,8 @@ def _root_of_task() -> FrameType | None:
     return getattr(task.get_coro(), "cr_frame", None) if task is not None else None
 
 
-def _here() -> object:
+def here() -> object:
+    """Return what tells this task or thread from others."""
     task = _task()
     # An entry that is kept for long must not keep the task; a dead one is like no other.
     return weakref.ref(task) if task is not None else threading.get_ident()

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from openai import BadRequestError, UnprocessableEntityError
 from openai._base_client import AsyncAPIClient, SyncAPIClient
 
-from tenuto import dialects, process, tries
+from tenuto import dialects, observer, process, tries
 from tenuto.answered import learn_answer, learn_head
 from tenuto.dialects import Choice, Dialect, rejected_fields
 from tenuto.errors import ConfigError
@@ -98,6 +98,8 @@ def _seams(base: type[Any]) -> dict[str, Any]:
         request = marked(self, options, lambda one: base._build_request(self, one, *args, **given))
         if tries.sinks:
             tries.begin(self, options, request)
+        if observer.observers:
+            observer.sending(self, options, request)
         return request
 
     def read(self: Any, *args: Any, **given: Any) -> Any:
@@ -152,9 +154,14 @@ def _forgoing(request: Callable[..., Any], is_async: bool) -> Callable[..., Any]
 def _learn_head(client: Any, response: Any) -> Sent | None:
     """Read an answer's headers for the session that asked; return what was sent, if marked."""
     try:
-        sent = sent_with(response.request) if response is not None else None
+        if response is None:
+            return None
+        sent = sent_with(response.request)
         if sent is not None:
             learn_head(sent, client, response)
+            watched = observer.watched_with(response.request)
+            if watched is not None:
+                watched.headed(response)
         return sent
     except Exception:
         process.pass_over("read the answer of")

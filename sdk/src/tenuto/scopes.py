@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from tenuto import process
 from tenuto.context import Scope, current_call, current_session
@@ -14,7 +14,7 @@ from tenuto.errors import ConfigError
 from tenuto.expect import Expectation
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
-from tenuto.session import Fork, Hints, Session, checked
+from tenuto.session import Fork, Hints, Session, checked, child_of
 from tenuto.turn import Kind, Phase
 
 _FORKS = ("fresh", "inherit")
@@ -84,22 +84,26 @@ class Run(Scope):
         enclosing = current_session()
         if enclosing is None or enclosing.run_id != self.run_id:
             enclosing = self._session
-        name = str(name)
-        session_id = derive_session_id(self.run_id, enclosing.session_id, name, str(instance))
-        session = Session(
-            self.run_id,
-            session_id,
-            process.SESSIONS.get(session_id),
-            f"{enclosing.agent}/{name}" if enclosing.agent else name,
-            enclosing,
-            fork,
-            kind or ("subagent" if enclosing.agent else None),
-            self._session.is_resumable,
-        )
-        self._agents[session_id] = None
+        session = child_of(enclosing, str(name), str(instance), fork=fork, kind=kind)
+        self._agents[session.session_id] = None
         if len(self._agents) > _KEPT_AGENTS:
             self._agents.popitem(last=False)
         return Agent(session, checked(Hints(None, expect, ttl, prio)), ends=ends)
+
+    def run_config(self, user_config: Any = None, /) -> Any:
+        """Return a `RunConfig` of openai-agents that makes each agent a session of this run.
+
+        Args:
+            user_config: the program's own, which is not changed; its
+                `call_model_input_filter` goes on to be called.
+
+        Raises:
+            ConfigError: openai-agents is not installed, or `user_config` is not a `RunConfig`.
+        """
+        # Programs without the framework load nothing for it.
+        from tenuto.adapters.agents import run_config  # noqa: PLC0415
+
+        return run_config(self._session, user_config)
 
     def end(self) -> None:
         """Say that the run has finished, with all agents that this object has made."""
@@ -119,11 +123,17 @@ def run(name: str | int | None = None) -> Run:
             (see `tenuto.install_key`), so that a resumed task keeps its sessions.
             None, or a name that is empty, starts a new run with a random id.
     """
+    session = root_session(name)
+    return Run(session, ends=not session.is_resumable)
+
+
+def root_session(name: str | int | None) -> Session:
+    """Return the session of a run outside all its agents; `name` as `run` takes it."""
     has_name = name is not None and str(name).strip() != ""
     run_id = derive_run_id(str(name), install_key()) if has_name else secrets.token_hex(ID_BYTES)
     session_id = derive_session_id(run_id, "", "", "0")
     state = process.SESSIONS.get(session_id)
-    return Run(Session(run_id, session_id, state, is_resumable=has_name), ends=not has_name)
+    return Session(run_id, session_id, state, is_resumable=has_name)
 
 
 class _Turn(Scope):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tenuto import _wire
+from tenuto import _wire, process
 from tenuto.errors import ConfigError
 from tenuto.expect import Expectation
+from tenuto.identity import derive_session_id
 from tenuto.raw_headers import Raw
 from tenuto.sessions import Origin, SessionState
 from tenuto.turn import Kind, Phase
@@ -77,6 +78,28 @@ class Session:
         if own is None and self.fork == "inherit" and self.parent is not None:
             return self.parent.state.token(origin, name)
         return own
+
+
+def child_of(
+    parent: Session,
+    name: str,
+    instance: str = "0",
+    *,
+    fork: Fork = "fresh",
+    kind: Kind | None = None,
+) -> Session:
+    """Return the session of an agent below another, or below a run's root."""
+    session_id = derive_session_id(parent.run_id, parent.session_id, name, instance)
+    return Session(
+        parent.run_id,
+        session_id,
+        process.SESSIONS.get(session_id),
+        f"{parent.agent}/{name}" if parent.agent else name,
+        parent,
+        fork,
+        kind or ("subagent" if parent.agent else None),
+        parent.is_resumable,
+    )
 
 
 def checked(hints: Hints) -> Hints:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from tenuto_vllm import _wire
+from tenuto_vllm import _wire, spans
 from tenuto_vllm.asgi.finish import Finish, finish_of
 from tenuto_vllm.asgi.leases import Leases
 from tenuto_vllm.asgi.news_desk import NewsDesk
@@ -17,7 +17,6 @@ from tenuto_vllm.asgi.types import Message, Scope, Send
 from tenuto_vllm.asgi.visit import Visit
 from tenuto_vllm.carriers import Said
 from tenuto_vllm.engine.seam import RankBox
-from tenuto_vllm.model import Why
 from tenuto_vllm.news import News, TurnNews
 from tenuto_vllm.retention.waits import MOST_LEASE_S
 
@@ -85,6 +84,7 @@ class Call:
             # A task that the application left behind reads on; nobody would give the load back.
             return
         if said.markers is not None:
+            self._box.known = partial(self._known, said.markers)
             self._hint(said.markers)
         visit = self._placer.visit(self._scope, said, self._trusted)
         if visit is None:
@@ -208,20 +208,29 @@ class Call:
             self._placer.traffic.pending.end(self._visit.placement.rank, self._expected)
 
     def _headers(self, visit: Visit) -> list[tuple[bytes, bytes]]:
+        told = _SERVED, _served_value(self._served(visit))
+        return [told] if visit.token is None else [(_AFFINITY, visit.token.encode()), told]
+
+    def _served(self, visit: Visit) -> _wire.Served:
         # A stream starts before the engine is chosen; then the choice stands for it.
-        served = self._box.served
-        rank = visit.placement.rank if served is None else served
-        why = visit.placement.why
+        served, (home, why) = self._box.served, (visit.placement.rank, visit.placement.why)
+        rank = home if served is None else served
         if visit.token is None:
-            return [(_SERVED, _served_value(rank, None, why, None))]
-        told = _served_value(rank, visit.placement.rank, why, self._lease)
-        return [(_AFFINITY, visit.token.encode()), (_SERVED, told)]
+            return _wire.Served(rank, None, why)
+        return _wire.Served(rank, home, why, self._lease)
+
+    def _known(self, markers: _wire.Markers) -> spans.Attributes:
+        """Return what the spans of its engine requests are to say."""
+        served = _wire.Served() if self._visit is None else self._served(self._visit)
+        if self._box.spread:
+            served = served._replace(rank=None)
+        return spans.attributes(markers, served)
 
 
 # Few differ: pairs of ranks, reasons and the leases that clients ask for.
 @lru_cache(maxsize=1024)
-def _served_value(rank: int, home: int | None, why: Why, lease: int | None) -> bytes:
-    return _wire.encode_served(_wire.Served(rank, home, why, lease)).encode()
+def _served_value(served: _wire.Served) -> bytes:
+    return _wire.encode_served(served).encode()
 
 
 def _is_encoded(start: Message) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tenuto_vllm import logs
 from tenuto_vllm.asgi.types import Scope
 from tenuto_vllm.config import Settings
-from tenuto_vllm.engine import seam
+from tenuto_vllm.engine import seam, spans
 from tenuto_vllm.engine.view import VllmView
 from tenuto_vllm.metrics import Counters
 from tenuto_vllm.model import EngineView
@@ -53,6 +53,8 @@ class Ranks:
         if self._vllm is None or self._vllm.engine_client is not client:
             self._vllm = VllmView(client)
             seam.install(client)
+            if not self._settings.shadow:
+                spans.install(client)
         return self._vllm
 
     def follow(self, view: EngineView) -> int:

@@ -17,9 +17,11 @@ from tenuto_vllm.embedded.engine import Engine, Generation
 from tenuto_vllm.embedded.errors import RequestError
 from tenuto_vllm.embedded.latency import Latency
 from tenuto_vllm.embedded.server import serve
-from tenuto_vllm.embedded.settings import EngineSettings
+from tenuto_vllm.embedded.settings import Answers, EngineSettings
+from tenuto_vllm.embedded.tokens import Call as ToolCall
 
 __all__ = [
+    "Answers",
     "Clock",
     "Engine",
     "EngineSettings",
@@ -27,6 +29,7 @@ __all__ = [
     "Latency",
     "RealClock",
     "RequestError",
+    "ToolCall",
     "VirtualClock",
     "create_app",
     "serve",

@@ -9,9 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from tenuto_vllm.embedded import EngineSettings, create_app
+from tenuto_vllm.embedded import Answers, EngineSettings, create_app
 from tenuto_vllm.embedded.latency import Latency
 from tenuto_vllm.embedded.placements import PLACEMENTS
 from tenuto_vllm.embedded.server import run
@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             placement=given.placement,
             retention=given.retention,
             served_model_name=given.served_model_name,
+            answers=given.answers,
         )
     except (OSError, ValueError) as error:
         parser.error(str(error))
@@ -120,6 +121,12 @@ def _parser() -> argparse.ArgumentParser:
         help="the model's name",
     )
     parser.add_argument(
+        "--answers",
+        type=_function,
+        metavar="MODULE.FUNCTION",
+        help="what is answered: from a request's body to text, tool calls or None",
+    )
+    parser.add_argument(
         "--middleware",
         type=_middleware,
         action="append",
@@ -148,16 +155,27 @@ def _port(text: str) -> int:
 
 
 def _middleware(path: str) -> type[Any]:
-    module, _, name = path.rpartition(".")
-    try:
-        found: object = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise argparse.ArgumentTypeError(
-            f"cannot import {path!r}, expected MODULE.CLASS: {error}"
-        ) from error
+    found = _imported(path, "MODULE.CLASS")
     if not isinstance(found, type):
         raise argparse.ArgumentTypeError(f"{path!r} is not a class")
     return found
+
+
+def _function(path: str) -> Answers:
+    found = _imported(path, "MODULE.FUNCTION")
+    if not callable(found):
+        raise argparse.ArgumentTypeError(f"{path!r} cannot be called")
+    return cast("Answers", found)
+
+
+def _imported(path: str, expected: str) -> object:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"cannot import {path!r}, expected {expected}: {error}"
+        ) from error
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tenuto_vllm.embedded.errors import RequestError
 from tenuto_vllm.embedded.fields import as_object, as_text, flag, positive
 from tenuto_vllm.embedded.instance import json_instance
 from tenuto_vllm.embedded.settings import EngineSettings
-from tenuto_vllm.embedded.tokens import encode
+from tenuto_vllm.embedded.tokens import Call, encode, render_calls
 from tenuto_vllm.embedded.words import words
 
 _DEFAULT_OUTPUT_TOKENS = 16
@@ -27,6 +27,7 @@ class Ask:
         model: the served model's name.
         prompt: token ids.
         output: the whole answer, ASCII, one token per character.
+        calls: the tool calls that `output` is, if it is calls and not text.
         finish: why the answer ends: at its own end, or at the caller's limit.
         stream: answer in events as it is decoded.
         include_usage: end a stream with a chunk of usage.
@@ -35,6 +36,7 @@ class Ask:
     model: str
     prompt: Sequence[int]
     output: str
+    calls: Sequence[Call]
     finish: Finish
     stream: bool
     include_usage: bool
@@ -66,6 +68,10 @@ class Reply:
         """Length of the answer."""
         return len(self.ask.output)
 
+    def call_id(self, index: int) -> str:
+        """Return the id of the answer's tool call at `index`."""
+        return f"call_{self.tag}_{index}"
+
     def usage(self) -> dict[str, Any]:
         """Return `usage` as chat and completions answers carry it."""
         return {
@@ -90,7 +96,8 @@ def make_ask(
         settings: the engine's.
         prompt: text, or token ids.
         most_tokens: the caller's limit of output tokens, if any: words go on up to it
-            (finish "length"). Without one they end at 16 ("stop"), JSON at its own end.
+            (finish "length"). Without one they end at 16 ("stop"), JSON and what
+            `settings.answers` says at its own end. Tool calls that are cut are text.
         schema: the JSON schema that the answer must follow; None for words.
 
     Raises:
@@ -109,12 +116,19 @@ def make_ask(
         tokens = encode(prompt) if isinstance(prompt, str) else prompt
     except UnicodeEncodeError as error:
         raise RequestError("The prompt holds a lone surrogate; send valid Unicode.") from error
-    output, finish = _answer(tokens, most_tokens, schema, settings)
+    # Before anything is made that is as long as the caller says.
+    settings.check_length(len(tokens), most_tokens or 1)
+    said = settings.answers(body) if settings.answers else None
+    if said is None:
+        output, finish = _answer(tokens, most_tokens, schema, settings)
+    else:
+        output, finish = _cut(_scripted(said), most_tokens)
     options = as_object(body.get("stream_options") or {}, "stream_options")
     return Ask(
         model=settings.served_model_name,
         prompt=tokens,
         output=output,
+        calls=() if isinstance(said, str | None) or finish == "length" else said,
         finish=finish,
         stream=flag(body, "stream"),
         include_usage=flag(options, "include_usage"),
@@ -124,8 +138,6 @@ def make_ask(
 def _answer(
     tokens: Sequence[int], most_tokens: int | None, schema: object, settings: EngineSettings
 ) -> tuple[str, Finish]:
-    # Before anything is made that is as long as the caller says.
-    settings.check_length(len(tokens), most_tokens or 1)
     if schema is None:
         if most_tokens is not None:
             return words(tokens, most_tokens), "length"
@@ -137,6 +149,21 @@ def _answer(
         text = json_instance(schema)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"No answer follows the JSON schema: {error}.") from error
+    return _cut(text, most_tokens)
+
+
+def _scripted(said: str | Sequence[Call]) -> str:
+    text = said if isinstance(said, str) else render_calls(said)
+    if not text or not text.isascii():
+        # Blocks are counted in characters, and an answer takes at least one.
+        raise RequestError(
+            "What `answers` returned is empty or not ASCII.",
+            status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        )
+    return text
+
+
+def _cut(text: str, most_tokens: int | None) -> tuple[str, Finish]:
     if most_tokens is not None and most_tokens < len(text):
         return text[:most_tokens], "length"
     return text, "stop"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -41,25 +42,48 @@ def answer_schema(response_format: object) -> object:
 
 def whole(reply: Reply) -> dict[str, Any]:
     """Return the answer as one object."""
-    message = {"role": "assistant", "content": reply.ask.output, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.ask.finish}
+    message: dict[str, Any] = {"role": "assistant", "content": reply.ask.output, "refusal": None}
+    if reply.ask.calls:
+        message |= {"content": None, "tool_calls": _calls(reply)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
     return {**_head(reply, "chat.completion"), "choices": [choice], "usage": reply.usage()}
 
 
 async def events(reply: Reply, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
-    """Yield the answer as chunks: the role, each piece, the finish reason, `[DONE]`."""
+    """Yield the answer as chunks: the role, each piece, the finish reason, `[DONE]`.
+
+    Tool calls come when the last of them is decoded, a chunk each.
+    """
     # Not before the first piece: the time to the first chunk is the time of the prefill.
     opening = {"role": "assistant", "content": ""}
     async for piece in pieces:
         if opening:
             yield _chunk(reply, opening)
             opening = {}
-        yield _chunk(reply, {"content": piece})
-    yield _chunk(reply, {}, reply.ask.finish)
+        if not reply.ask.calls:
+            yield _chunk(reply, {"content": piece})
+    for index, call in enumerate(_calls(reply)):
+        yield _chunk(reply, {"tool_calls": [{"index": index, **call}]})
+    yield _chunk(reply, {}, _finish(reply))
     if reply.ask.include_usage:
         head = _head(reply, "chat.completion.chunk")
         yield event({**head, "choices": [], "usage": reply.usage()})
     yield DONE
+
+
+def _calls(reply: Reply) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": reply.call_id(index),
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+        }
+        for index, call in enumerate(reply.ask.calls)
+    ]
+
+
+def _finish(reply: Reply) -> str:
+    return "tool_calls" if reply.ask.calls else reply.ask.finish
 
 
 def _head(reply: Reply, kind: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def whole(reply: Reply) -> dict[str, Any]:
         **_head(reply),
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "output": [_message(reply, "completed", [_part(reply.ask.output)])],
+        "output": _calls(reply) or [_message(reply, "completed", [_part(reply.ask.output)])],
         "usage": usage,
     }
 
@@ -67,12 +68,13 @@ async def events(reply: Reply, pieces: AsyncIterator[str]) -> AsyncIterator[byte
     """Yield the answer as the Responses event sequence.
 
     Like vLLM's, it ends with `response.completed` at the token limit too: openai's client
-    builds its final response from that event alone.
+    builds its final response from that event alone. Tool calls come when the last of them is
+    decoded.
     """
     numbers = itertools.count()
     item_id, text = f"msg_{reply.tag}", reply.ask.output
 
-    def named(name: str, **fields: Any) -> bytes:
+    def named(name: str, /, **fields: Any) -> bytes:
         kind = f"response.{name}"
         return event({"type": kind, "sequence_number": next(numbers), **fields}, kind)
 
@@ -80,6 +82,18 @@ async def events(reply: Reply, pieces: AsyncIterator[str]) -> AsyncIterator[byte
     at: dict[str, Any] = {"item_id": item_id, "output_index": 0, "content_index": 0}
     yield named("created", response=begun)
     yield named("in_progress", response=begun)
+    if reply.ask.calls:
+        async for _ in pieces:
+            pass
+        for index, item in enumerate(_calls(reply)):
+            said, of = item["arguments"], {"output_index": index, "item_id": item["id"]}
+            begun_call = {**item, "arguments": "", "status": "in_progress"}
+            yield named("output_item.added", output_index=index, item=begun_call)
+            yield named("function_call_arguments.delta", **of, delta=said)
+            yield named("function_call_arguments.done", **of, arguments=said, name=item["name"])
+            yield named("output_item.done", output_index=index, item=item)
+        yield named("completed", response=whole(reply))
+        return
     started = _message(reply, "in_progress", [])
     yield named("output_item.added", output_index=0, item=started)
     yield named("content_part.added", **at, part=_part(""))
@@ -104,6 +118,20 @@ def _head(reply: Reply) -> dict[str, Any]:
         "tool_choice": "auto",
         "tools": [],
     }
+
+
+def _calls(reply: Reply) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"fc_{reply.tag}_{index}",
+            "call_id": reply.call_id(index),
+            "type": "function_call",
+            "status": "completed",
+            "name": call.name,
+            "arguments": json.dumps(call.arguments),
+        }
+        for index, call in enumerate(reply.ask.calls)
+    ]
 
 
 def _message(reply: Reply, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:

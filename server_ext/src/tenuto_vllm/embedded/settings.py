@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tenuto_vllm.embedded.errors import RequestError
 from tenuto_vllm.embedded.latency import Latency
 from tenuto_vllm.embedded.placements import PLACEMENTS
+from tenuto_vllm.embedded.tokens import Call
 from tenuto_vllm.retention import RETENTIONS
+
+# From a generation request's body to what is answered: ASCII text, tool calls, or None for
+# the engine's own words.
+Answers = Callable[[Mapping[str, Any]], str | Sequence[Call] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,8 @@ class EngineSettings:
         placement: where requests go that name no rank, one of `PLACEMENTS`.
         retention: whose blocks are evicted first, one of `RETENTIONS`.
         served_model_name: the model's name in requests and answers.
+        answers: what is answered, by the request's body; it runs on the event loop, so it must
+            be quick. The engine's own words if None.
 
     Raises:
         ValueError: a value is out of its range.
@@ -41,6 +50,7 @@ class EngineSettings:
     placement: str = "least-loaded"
     retention: str = "lru"
     served_model_name: str = "tiny"
+    answers: Answers | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that no engine can run with."""

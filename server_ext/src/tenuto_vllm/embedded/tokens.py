@@ -52,8 +52,13 @@ def render(messages: Iterable[Message], *, add_generation_prompt: bool = True) -
         messages: the chat, oldest first.
         add_generation_prompt: end with the opening of the assistant's answer.
     """
-    lines = [f"<|{m.role}|>{m.content}{''.join(map(_call, m.calls))}\n" for m in messages]
+    lines = [f"<|{m.role}|>{m.content}{render_calls(m.calls)}\n" for m in messages]
     return "".join(lines) + ("<|assistant|>" if add_generation_prompt else "")
+
+
+def render_calls(calls: Iterable[Call]) -> str:
+    """Return tool calls as `render` has them in an assistant's message."""
+    return "".join(map(_call, calls))
 
 
 def _call(call: Call) -> str:

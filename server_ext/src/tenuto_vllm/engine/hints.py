@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenuto_vllm.retention.hint import ACTION, Hint, id_of, unpack
+from tenuto_vllm.retention.waits import LEAST_LEASE_S
 
 # Of requests that end so nothing is kept.
 WORTHLESS = frozenset({"FINISHED_ABORTED", "FINISHED_ERROR", "FINISHED_IGNORED"})
@@ -40,6 +41,24 @@ def asked_of(request: Any) -> Asked | None:
     """Return what is known of a request; None where that is nothing."""
     asked: Asked | None = getattr(request, "tenuto", None)
     return asked
+
+
+def may_have_stopped(request: Any) -> bool:
+    """Return whether an aborted request may have ended well: at a text of its `stop`.
+
+    vLLM's API process finds the text, and aborts the request in the engine.
+    """
+    stop = getattr(request.sampling_params, "stop", None)
+    return bool(stop) and request.num_output_tokens > 0
+
+
+def shortest(hint: Hint) -> Hint:
+    """Return a hint that asks for a lease of the shortest kind at most."""
+    ttl_s = round(LEAST_LEASE_S)
+    asked_s = hint.turn.ttl
+    return hint._replace(
+        turn=hint.turn._replace(ttl=ttl_s if asked_s is None else min(asked_s, ttl_s))
+    )
 
 
 def take_hint(request: Any) -> Hint | None:

@@ -25,7 +25,15 @@ from tenuto_vllm.config import ConfigError, Settings
 from tenuto_vllm.engine.compatibility import problem
 from tenuto_vllm.engine.decisions import DecisionLog
 from tenuto_vllm.engine.events import Events, connected, hide_hints, rejects_hints
-from tenuto_vllm.engine.hints import WORTHLESS, Asked, asked_of, take_hint
+from tenuto_vllm.engine.hints import (
+    WORTHLESS,
+    Asked,
+    asked_of,
+    may_have_stopped,
+    shortest,
+    take_hint,
+)
+from tenuto_vllm.engine.spans import add_decision
 from tenuto_vllm.retention.hint import Hint
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ class RetentionMixin:
     tenuto: Leases | None = None
     tenuto_log: DecisionLog | None = None
     tenuto_events: Events | None = None
+    _makes_spans = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what vLLM's Scheduler takes."""
@@ -106,6 +115,8 @@ class RetentionMixin:
             self._try(self.tenuto.ended, hint, bool(decision), asked.adopted)
         if self.tenuto_log is not None and self.tenuto is not None:
             self._try(self._log, self.tenuto, self.tenuto_log, request, decision)
+        if self._makes_spans and hint is not None and self.tenuto is not None:
+            add_decision(request, self._try(self.tenuto.decided, hint, decision or "none"))
 
     def _install(self) -> None:
         try:
@@ -118,6 +129,8 @@ class RetentionMixin:
             _tell_off(why)
             return
         scheduler: Any = self
+        observed = getattr(scheduler, "observability_config", None)
+        self._makes_spans = bool(getattr(observed, "otlp_traces_endpoint", None))
         manager = scheduler.kv_cache_manager
         pool, managers = manager.block_pool, manager.coordinator.single_type_managers
         if settings.decision_log is not None:
@@ -164,8 +177,13 @@ class RetentionMixin:
         """Let the keeper decide on the blocks of a request; None where it leaves none to keep."""
         scheduler: Any = self
         groups = scheduler.kv_cache_manager.coordinator.get_blocks(request.request_id)
-        if request.status.name in WORTHLESS or not any(groups):
+        if not any(groups):
             return None
+        if request.status.name in WORTHLESS:
+            if not may_have_stopped(request):
+                return None
+            # Until news of what follows says that it did.
+            hint = shortest(hint)
         if len(groups) == 1:
             table = groups[0]
         else:

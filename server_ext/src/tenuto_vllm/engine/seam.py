@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -49,6 +49,7 @@ class RankBox:
         ready: set as soon as `served` is known.
         prompt_tokens: of the longest prompt of the request's engine requests; 0 before.
         kv_hints: vLLM's envelope that all its engine requests carry; None for none.
+        known: asked, once they have ended, for attributes of their spans; None for none.
     """
 
     wanted: int | None = None
@@ -59,6 +60,7 @@ class RankBox:
     choose: Callable[[Sequence[int] | None], int | None] | None = None
     measured: Callable[[int], None] | None = None
     kv_hints: object | None = None
+    known: Callable[[], Mapping[str, Any]] | None = None
 
     def measure(self, tokens: int) -> None:
         """Take the length of a prompt."""
@@ -91,6 +93,11 @@ def request_box(scope: MutableMapping[str, Any]) -> Generator[RankBox]:
         yield box
     finally:
         _current.reset(token)
+
+
+def current_box() -> RankBox | None:
+    """Return the box of the HTTP request that this runs for."""
+    return _current.get()
 
 
 @contextmanager
