@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from openai import _base_client
 
-from tenuto import context, entries
+from tenuto import context
 from tests.frameworks.scripted import Model
 from tests.frameworks.stamps import Stamps
 from tests.loopback import serving
@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _adapters_of_its_own() -> Iterator[None]:
     """Have what a module's adapters join be joined in that module only."""
-    joined = [context.REFINES, entries.PLACES]
+    joined = [context.REFINES]
     if (hooks := sys.modules.get("langchain_core.tracers.context")) is not None:
         joined.append(hooks._configure_hooks)
     before = [list(one) for one in joined]

@@ -385,5 +385,6 @@ def test_a_runners_limit_of_time_does_not_hide_the_agent(how: str, api: str, mod
 
 
 def test_what_is_no_run_config_is_refused_with_a_sentence(api: str) -> None:
-    with pytest.raises(tenuto.ConfigError, match="got int"):
-        tenuto.run().run_config(3)
+    for given, words in ((3, "got int"), ({"nope": 1}, "nope")):
+        with pytest.raises(tenuto.ConfigError, match=words):
+            tenuto.run().run_config(given)

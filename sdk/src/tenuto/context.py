@@ -144,7 +144,9 @@ class Scope:
 
     def enter_again(self, entry: Entry) -> Entry:
         """Enter as `entry` did, to stay whoever runs in this context."""
-        return self._show(Entry(self, entry.session, entry.hints, newest()))
+        again = Entry(self, entry.session, entry.hints, newest())
+        again.number = entry.number
+        return self._show(again)
 
     def __exit__(
         self,

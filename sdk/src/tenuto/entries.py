@@ -17,10 +17,11 @@ import asyncio
 import copy
 import dis
 import inspect
+import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import Context, ContextVar, copy_context
 from types import FrameType
 from typing import Any
@@ -40,6 +41,9 @@ _GENERATORS = (inspect.CO_GENERATOR, inspect.CO_ASYNC_GENERATOR)
 _KINDS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
+_NUMBERS = itertools.count()
+
+
 class Entry:
     """One entering of a scope; shared by all copies of the context it was made in.
 
@@ -50,11 +54,11 @@ class Entry:
         previous: what was entered before it in the same context.
         body: the frame of the generator that holds the scope open, None when none does.
         process: counts the forks that led to the process that made it.
-        place: where in a framework's work it was made, None outside of all.
+        number: grows with each that is made in the process.
     """
 
     __slots__ = (
-        *("_maker", "_open", "body", "hints", "owner", "place", "previous", "process"),
+        *("_maker", "_open", "body", "hints", "number", "owner", "previous", "process"),
         "session",
     )
 
@@ -73,7 +77,7 @@ class Entry:
         self.body = body
         self.process = _Process.number
         self._maker = here() if owner is not None else None
-        self.place = next((place for find in PLACES if (place := find()) is not None), None)
+        self.number = next(_NUMBERS)
         # Shared with the copies that `pinned` makes.
         self._open = [True]
 
@@ -115,10 +119,13 @@ class _Process:
 
 os.register_at_fork(after_in_child=_Process.forked)
 _CURRENT: ContextVar[Entry | None] = ContextVar("tenuto", default=None)
-# What adapters of frameworks know of where they are called.
-PLACES: list[Callable[[], object | None]] = []
 # Of callers that may be in one run or in another.
 _NEITHER = Entry(None, None)
+
+
+def number() -> int:
+    """Return a number above those of all entries so far."""
+    return next(_NUMBERS)
 
 
 def newest() -> Entry | None:

@@ -22,6 +22,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +32,14 @@ from types import CoroutineType
 from typing import Any, NamedTuple
 
 from tenuto import process
+from tenuto.adapters.agent_runs import (
+    RUNNING,
+    Guardrail,
+    Running,
+    guardrail_at,
+    in_guardrail,
+    watched_guardrail,
+)
 from tenuto.context import REFINES, said_by
 from tenuto.entries import Entry, current, here
 from tenuto.errors import ConfigError
@@ -41,29 +50,45 @@ from tenuto.sessions import SessionState
 def run_config(root: Session, user_config: Any) -> Any:
     """Return what `Run.run_config` does, for the run of `root`."""
     try:
-        agents = importlib.import_module("agents")
-        known: Any = agents.RunConfig
+        known: Any = importlib.import_module("agents").RunConfig
+        config = known() if user_config is None else user_config
+        config = known(**config) if isinstance(config, dict) else config
+        if not isinstance(config, known):
+            raise TypeError(f"got {type(config).__name__}")
+        _join()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"openai-agents cannot be joined: {error}") from error
-    config = known() if user_config is None else user_config
-    if isinstance(config, dict):
-        config = known(**config)
-    if not isinstance(config, known):
-        raise ConfigError(
-            f"run_config() takes a RunConfig of openai-agents, got {type(config).__name__}"
-        )
-    if _refine not in REFINES:
-        _Runner.folder = str(Path(str(agents.__file__)).parent)
-        for guardrail in (agents.InputGuardrail, agents.OutputGuardrail):
-            guardrail.run = _watched(guardrail.run)
-        # `Runner.run` may have been looked up already by the call whose argument this is.
-        runner: Any = importlib.import_module("agents.run").AgentRunner
-        runner.run, runner.run_streamed = _named(runner.run), _named(runner.run_streamed)
-        REFINES.append(_refine)
+    except TypeError as error:
+        raise ConfigError(f"run_config() takes a RunConfig of openai-agents: {error}") from error
     theirs = config.call_model_input_filter
     return dataclasses.replace(
         config, call_model_input_filter=_Filter(root, getattr(theirs, "theirs", theirs))
     )
+
+
+def _join() -> None:
+    with _JOINING:
+        agents: Any = importlib.import_module("agents")
+        # `Runner.run` may have been looked up already by the call whose argument this is for.
+        runner: Any = importlib.import_module("agents.run").AgentRunner
+        _Task.folder = str(Path(str(agents.__file__)).parent)
+        for owner, name, wrapper in (
+            (runner, "run", _named),
+            (runner, "run_streamed", _named_at_once),
+            (agents.InputGuardrail, "run", watched_guardrail),
+            (agents.OutputGuardrail, "run", watched_guardrail),
+        ):
+            method = getattr(owner, name)
+            if not hasattr(method, "__tenuto__"):
+                wrapped: Any = wrapper(method)
+                wrapped.__tenuto__ = True
+                setattr(owner, name, wrapped)
+        if _refine not in REFINES:
+            # First: a runner's model call is innermost, whatever the runner is called in.
+            REFINES.insert(0, _refine)
+
+
+_JOINING = threading.Lock()
 
 
 class _Call(NamedTuple):
@@ -71,43 +96,28 @@ class _Call(NamedTuple):
 
     Attributes:
         session: of the agent it is made for.
-        base: what the agents of the runner are below.
-        instance: tells the runner from others below the same session.
-        running: the run of a runner that it is made in.
-        entry: the scope that the runner was called in.
+        hints: what is said of its turn.
+        running: the run that it is made in.
+        entry: the scope that it is made in.
         input: what the model is called with: gone when the call is over.
         maker: the task that makes it.
-        hints: what is said of its turn.
-        guardrail: that asks for it, None where none does.
     """
 
     session: Session
-    base: Session
-    instance: str
-    running: _Running | None
+    hints: Hints
+    running: Running
     entry: Entry | None
     input: weakref.ref[Any]
     maker: object
-    hints: Hints
-    guardrail: _Guardrail | None
 
-
-class _Guardrail(NamedTuple):
-    """A guardrail that runs, and the scope that it runs in."""
-
-    name: str
-    entry: Entry | None
-
-
-class _Running:
-    """One run of a runner."""
-
-    is_over = False
+    def is_under_way(self) -> bool:
+        """Tell whether the caller makes it."""
+        if self.input() is None:
+            return False
+        return self.maker == here() or _Task.may_call_model(self.running)
 
 
 _CALL: ContextVar[_Call | None] = ContextVar("tenuto_agents", default=None)
-_RUNNING: ContextVar[_Running | None] = ContextVar("tenuto_runner", default=None)
-_GUARDRAIL: ContextVar[_Guardrail | None] = ContextVar("tenuto_guardrail", default=None)
 # How often agents were called as tools without an id of the call, by the calling session.
 _UNNAMED: weakref.WeakKeyDictionary[SessionState, Counter[str]] = weakref.WeakKeyDictionary()
 
@@ -117,7 +127,7 @@ class _Filter:
 
     def __init__(self, root: Session, theirs: Callable[[Any], Any] | None) -> None:
         self.theirs = theirs
-        self._root = root
+        self.root = root
 
     def __call__(self, data: Any) -> Any:
         said = data.model_data if self.theirs is None else self.theirs(data)
@@ -130,64 +140,92 @@ class _Filter:
         try:
             # A copy, so that nobody else holds it.
             said = dataclasses.replace(said)
-            _CALL.set(_call_for(self._root, str(data.agent.name), said))
+            running = RUNNING.get()
+            if running is not None:
+                _CALL.set(_call_for(self.root, str(data.agent.name), running, said))
         except Exception:
             process.pass_over("find the agent of")
         return said
 
 
-def _call_for(root: Session, agent: str, given: Any) -> _Call:
-    entry, before, running = current(), _CALL.get(), _RUNNING.get()
-    guardrail, hints = _guardrail_at(entry), NO_HINTS
-    is_new = before is None or before.entry is not entry or before.guardrail is not guardrail
-    if before is None or is_new or before.base.run_id != root.run_id:
-        base, instance = _enclosing(entry, root), "0"
-        if guardrail is not None:
-            base = child_of(base, guardrail.name, kind="auxiliary")
-    elif before.running is not running and before.running and not before.running.is_over:
-        base, instance = before.session, _instance(before.session, agent)
-    else:
-        base, instance = before.base, before.instance
+def _call_for(root: Session, agent: str, running: Running, given: Any) -> _Call:
+    entry = current()
+    guardrail, hints = guardrail_at(entry), NO_HINTS
+    if running.base is None or running.base.run_id != root.run_id:
+        running.root, running.session = root, None
+        running.base, running.instance = _base_of(running, agent, guardrail)
     kind = None if guardrail is None else "auxiliary"
-    session = child_of(base, agent, instance, kind=kind)
-    if before is not None and before.running is running and session != before.session:
+    session = child_of(running.base, agent, running.instance, kind=kind)
+    if running.session is not None and session != running.session:
         hints = Hints(phase="handoff")
-    alive = weakref.ref(given)
-    return _Call(session, base, instance, running, entry, alive, here(), hints, guardrail)
+    running.session = session
+    return _Call(session, hints, running, entry, weakref.ref(given), here())
+
+
+def _base_of(running: Running, agent: str, guardrail: Guardrail | None) -> tuple[Session, str]:
+    """Return what the agents of a run are below, and the run's instance there."""
+    root, outer = running.root, running.outer
+    assert root is not None
+    enclosing = _enclosing(running.entry, root)
+    if guardrail is not None:
+        return child_of(enclosing, guardrail.name, kind="auxiliary"), "0"
+    if outer is None or outer.is_over or outer.entry is not running.entry:
+        return enclosing, "0"
+    caller, call_id = _tool_call()
+    above = outer.session
+    if above is None and caller is not None:
+        # The runner was resumed, and calls its tools first.
+        above = child_of(outer.base or enclosing, caller, outer.instance)
+    if above is None or above.run_id != root.run_id:
+        return enclosing, "0"
+    if call_id is None:
+        counts = _UNNAMED.setdefault(above.state, Counter())
+        counts[agent] += 1
+        call_id = str(counts[agent] - 1)
+    return above, call_id
 
 
 def _enclosing(entry: Entry | None, root: Session) -> Session:
     """Return the session that a runner is called in: the run's root, or one below it."""
-    others = (refine(entry) for refine in REFINES if refine is not _refine)
-    said = next((call for call in others if call is not None), None) or said_by(entry)
+    said = _said_by_others(entry)
     enclosing = said[0] if said is not None else None
     return enclosing if enclosing is not None and enclosing.run_id == root.run_id else root
 
 
-def _instance(parent: Session, agent: str) -> str:
-    """Return what tells a call of an agent as a tool from others: its id, or its number."""
+def _said_by_others(entry: Entry | None) -> tuple[Session | None, Hints] | None:
+    others = (refine(entry) for refine in REFINES if refine is not _refine)
+    return next((call for call in others if call is not None), None) or said_by(entry)
+
+
+def _tool_call() -> tuple[str | None, str | None]:
+    """Return the agent whose tool this is called by, and the id of the call, where it is seen."""
+    # Above the filter, which holds what the model is called with.
     frame = inspect.currentframe()
-    while frame is not None:
-        for value in frame.f_locals.values():
-            if type(value).__name__ == "ToolContext" and value.tool_call_id:
-                return str(value.tool_call_id)
-        frame = frame.f_back
-    counts = _UNNAMED.setdefault(parent.state, Counter())
-    counts[agent] += 1
-    return str(counts[agent] - 1)
+    try:
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(_Task.folder):
+                for value in frame.f_locals.values():
+                    if type(value).__name__ == "ToolContext" and value.tool_call_id:
+                        agent = getattr(value, "agent", None)
+                        name = None if agent is None else str(agent.name)
+                        return name, str(value.tool_call_id)
+            frame = frame.f_back
+        return None, None
+    finally:
+        del frame
 
 
 def _refine(entry: Entry | None) -> tuple[Session | None, Hints] | None:
     try:
         call = _CALL.get()
-        if call is not None and call.entry is entry and call.input() is not None:
-            # A model's call with a time limit is a task of the runner's.
-            task = _Runner.task() if call.maker != here() else "own"
-            if task and "tool" not in task:
-                return call.session, call.hints
-        guardrail, said = _guardrail_at(entry), said_by(entry)
-        if guardrail is None or said is None:
+        if call is not None and call.entry is entry and call.is_under_way():
+            return call.session, call.hints
+        guardrail = guardrail_at(entry)
+        if guardrail is None:
             return None
+        said = _said_by_others(entry)
+        if said is None or said[0] is None:
+            return said
         return child_of(said[0], guardrail.name, kind="auxiliary"), NO_HINTS
     except Exception:
         process.pass_over("find the agent of")
@@ -199,68 +237,70 @@ def _named(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(run)
     async def named(*args: Any, **given: Any) -> Any:
-        outer, running = _RUNNING.get(), _Running()
-        _RUNNING.set(running)
+        outer, call, running = RUNNING.get(), _CALL.get(), Running(is_streamed=False)
+        RUNNING.set(running)
         try:
-            return await run(*args, **given)
+            return await run(*args, **_inherited(given, outer))
         finally:
-            running.is_over = True
-            _RUNNING.set(outer)
+            running.ended()
+            # An error that is kept keeps the model's input too.
+            _CALL.set(call)
+            RUNNING.set(outer)
+
+    return named
+
+
+def _named_at_once(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same of `run_streamed`, which goes on in a task, in a copy of the context."""
 
     @functools.wraps(run)
-    def named_at_once(*args: Any, **given: Any) -> Any:
-        outer = _RUNNING.get()
-        _RUNNING.set(_Running())
+    def named(*args: Any, **given: Any) -> Any:
+        outer, running = RUNNING.get(), Running(is_streamed=True)
+        RUNNING.set(running)
         try:
-            # What goes on in the background has taken a copy of the context.
-            return run(*args, **given)
+            result = run(*args, **_inherited(given, outer))
+            task: Any = getattr(result, "run_loop_task", None)
+            if task is not None:
+                task.add_done_callback(running.ended)
+            return result
         finally:
-            _RUNNING.set(outer)
+            RUNNING.set(outer)
 
-    return named if inspect.iscoroutinefunction(run) else named_at_once
-
-
-def _watched(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a guardrail's `run` that says so to the calls in it, and is a task of its own."""
-
-    @functools.wraps(run)
-    async def watched(guardrail: Any, *args: Any, **given: Any) -> Any:
-        try:
-            _GUARDRAIL.set(_Guardrail(str(guardrail.get_name()), current()))
-        except Exception:
-            process.pass_over("find the guardrail of")
-        try:
-            return await run(guardrail, *args, **given)
-        finally:
-            _GUARDRAIL.set(None)
-
-    return watched
+    return named
 
 
-def _guardrail_at(entry: Entry | None) -> _Guardrail | None:
-    guardrail = _GUARDRAIL.get()
-    return guardrail if guardrail is not None and guardrail.entry is entry else None
+def _inherited(given: dict[str, Any], outer: Running | None) -> dict[str, Any]:
+    """Return a runner's arguments, with a filter where the run that calls it has one."""
+    try:
+        config = given.get("run_config")
+        if outer is None or outer.is_over or outer.root is None or in_guardrail():
+            return given
+        if isinstance(getattr(config, "call_model_input_filter", None), _Filter):
+            return given
+        return {**given, "run_config": run_config(outer.root, config)}
+    except Exception:
+        process.pass_over("find the agent of")
+        return given
 
 
-class _Runner:
-    """What is seen of openai-agents' runner from within."""
+class _Task:
+    """What is seen of the task that a call is made in."""
 
     folder = ""
 
     @classmethod
-    def task(cls) -> str:
-        """Return the name of the runner's task that the caller is; "" where it is another."""
-        body = cls.body()
-        if body is None or not body.cr_code.co_filename.startswith(cls.folder):
-            return ""
-        return body.__qualname__
+    def may_call_model(cls, running: Running) -> bool:
+        """Tell whether a task that a model call's has started makes that call.
 
-    @staticmethod
-    def body() -> CoroutineType[Any, Any, Any] | None:
-        """Return what the current task runs."""
+        A streamed model's input is there while its tools run: then tasks of the SDK alone are
+        believed, such as those of a call with a limit of time.
+        """
         try:
             task = asyncio.current_task()
         except RuntimeError:
-            return None
+            task = None
         body = task.get_coro() if task is not None else None
-        return body if isinstance(body, CoroutineType) else None
+        if not isinstance(body, CoroutineType):
+            return not running.is_streamed
+        is_theirs = body.cr_code.co_filename.startswith(cls.folder)
+        return (is_theirs or not running.is_streamed) and "tool" not in body.__qualname__
