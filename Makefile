@@ -37,7 +37,7 @@ help:
 CHECK_PYTHON = @$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "tenuto needs Python 3.11 or later with venv; name one: make PYTHON=python3.12"; exit 1; }
 
-# All are left uncompiled: most of such an environment is never imported.
+# What others make is left uncompiled: most of such an environment is never imported.
 $(VENV)/ready: pyproject.toml sdk/pyproject.toml server_ext/pyproject.toml
 	$(CHECK_PYTHON)
 	$(PYTHON) -m venv --clear $(VENV)

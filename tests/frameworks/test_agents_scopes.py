@@ -7,7 +7,15 @@ from typing import Any
 
 import openai
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, RunState, function_tool
+from agents import (
+    Agent,
+    OpenAIChatCompletionsModel,
+    RunConfig,
+    RunHooks,
+    Runner,
+    RunState,
+    function_tool,
+)
 
 import tenuto
 from tenuto.adapters import langgraph
@@ -131,6 +139,42 @@ async def test_a_runner_in_a_tool_is_below_its_agent_also_with_a_config_of_its_o
     assert len(set(sessions_of(model, "helper"))) == len(asked_of(model, "helper"))
     assert parents_of(model, "helper") == {expected}
     assert own.call_model_input_filter is None
+
+
+@both
+async def test_another_runs_scope_in_a_tool_holds_for_the_runner_in_it(
+    way: str, model: Model
+) -> None:
+    make = agents_of(model, "chat")
+
+    async def call() -> str:
+        """Call."""
+        async with tenuto.run("other"):
+            return str((await WAYS[way](make("helper"), "hello")).final_output)
+
+    answering(model, {"planner": [Call("call")]})
+    with tenuto.run() as run:
+        planner = make("planner", tools=[function_tool(call)])
+        await WAYS[way](planner, "hello", run_config=run.run_config())
+    runs = [asked.headers["x-agent-run-id"] for asked in asked_of(model, "helper")]
+    assert runs == [tenuto.run("other").run_id]
+
+
+@both
+async def test_what_a_hook_asks_before_the_model_is_not_the_agents(way: str, model: Model) -> None:
+    make = agents_of(model, "chat")
+
+    class Hooks(RunHooks[Any]):
+        async def on_llm_start(self, *_: Any) -> None:
+            await make.client.chat.completions.create(model="m", messages=OWN)
+
+    with tenuto.run() as run:
+        config = run.run_config()
+        await WAYS[way](make("planner"), "hello", run_config=config, hooks=Hooks())
+        expected = run.agent("planner").session_id
+    assert sessions_of(model, "own") == [run.session_id]
+    assert [asked.turn["n"] for asked in asked_of(model, "planner")] == ["0"]
+    assert sessions_of(model, "planner") == [expected]
 
 
 class InATask(OpenAIChatCompletionsModel):

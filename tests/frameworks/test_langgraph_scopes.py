@@ -17,6 +17,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 import tenuto
+from tenuto import process
 from tenuto.adapters import langgraph
 from tests.frameworks.scripted import Model
 from tests.frameworks.test_langgraph_adapter import (
@@ -140,6 +141,40 @@ def test_what_a_node_leaves_running_is_in_no_run_once_its_graph_is_over(
     assert over.wait(10)
     assert runs_of(model, "late") == [None]
     assert None not in runs_of(model, "own")
+
+
+@pytest.mark.anyio
+async def test_what_outlives_a_scope_in_a_node_is_in_no_run_while_the_graph_goes_on(
+    model: Model,
+) -> None:
+    llm = chat(model)
+    go = asyncio.Event()
+
+    async def late() -> None:
+        await go.wait()
+        await llm.ainvoke("late")
+
+    async def node(state: State) -> State:
+        async with tenuto.run("job"):
+            task = asyncio.create_task(late())
+        go.set()
+        await task
+        return {"said": [(await llm.ainvoke("own")).text]}
+
+    graph = chain(("starts", node))
+    with tenuto.run() as run:
+        await graph.ainvoke(NOTHING)
+    assert runs_of(model, "late") == [None]
+    assert runs_of(model, "own") == [run.run_id]
+
+
+def test_sessions_of_nodes_end_with_the_run_that_they_are_in(model: Model) -> None:
+    graph = chain(("planner", asks(chat(model), "plan")))
+    with tenuto.run() as run:
+        graph.invoke(NOTHING)
+        state = process.SESSIONS.get(run.agent("planner").session_id)
+        assert not state.is_ended
+    assert state.is_ended
 
 
 def test_a_subgraph_that_keeps_its_state_is_below_its_node(model: Model) -> None:

@@ -30,7 +30,7 @@ from opentelemetry.trace import TraceFlags
 import tenuto
 from tenuto import observer
 from tenuto.errors import ConfigError
-from tenuto.telemetry import SessionSpanProcessor, instrument
+from tenuto.telemetry import SessionSpanProcessor, instrument, names
 from tests.calls import SYNC_CALLS, make
 from tests.frameworks.scripted import Call, calls_tools
 from tests.loopback import serving
@@ -318,3 +318,19 @@ def test_no_provider_is_kept_that_is_not_the_process_s_any_more(
         gc.collect()
         assert [provider() is None for provider in providers] == [True, True, False]
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+def test_closing_a_set_up_again_leaves_the_next_one_as_it_is() -> None:
+    provider = TracerProvider()
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    first = instrument(provider)
+    first.close()
+    with instrument(provider):
+        first.close()
+        with tenuto.run() as run, provider.get_tracer("theirs").start_as_current_span("work"):
+            pass
+    with tenuto.run(), provider.get_tracer("theirs").start_as_current_span("after"):
+        pass
+    said = [(span.attributes or {}).get(names.RUN) for span in exporter.get_finished_spans()]
+    assert said == [run.run_id, None]

@@ -123,6 +123,14 @@ _CURRENT: ContextVar[Entry | None] = ContextVar("tenuto", default=None)
 _NEITHER = Entry(None, None)
 
 
+def outlives_a_scope_since(made: int) -> bool:
+    """Tell whether this context was copied in a scope, entered after `made`, that is left."""
+    last = _CURRENT.get()
+    if last is None or last.is_open or last.number <= made:
+        return False
+    return not last.is_made_by(here())
+
+
 def number() -> int:
     """Return a number above those of all entries so far."""
     return next(_NUMBERS)

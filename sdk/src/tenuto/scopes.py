@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -14,13 +13,11 @@ from tenuto.errors import ConfigError
 from tenuto.expect import Expectation
 from tenuto.identity import ID_BYTES, derive_run_id, derive_session_id
 from tenuto.install_key import install_key
-from tenuto.session import Fork, Hints, Session, checked, child_of
+from tenuto.session import Fork, Hints, Session, agents_of, checked, child_of
 from tenuto.turn import Kind, Phase
 
 _FORKS = ("fresh", "inherit")
 _KINDS = ("main", "subagent", "workflow", "compaction", "auxiliary")
-# Of a run that makes more agents the first are not told of when it ends.
-_KEPT_AGENTS = 4096
 
 
 class Agent(Scope):
@@ -38,10 +35,6 @@ class Run(Scope):
     Calls made in the run outside every agent belong to its root session. A run without a
     name ends with its scope: no one can enter it again.
     """
-
-    def __init__(self, session: Session, *, ends: bool = False) -> None:
-        super().__init__(session, ends=ends)
-        self._agents: OrderedDict[str, None] = OrderedDict()
 
     def agent(
         self,
@@ -85,12 +78,9 @@ class Run(Scope):
         if enclosing is None or enclosing.run_id != self.run_id:
             enclosing = self._session
         session = child_of(enclosing, str(name), str(instance), fork=fork, kind=kind)
-        self._agents[session.session_id] = None
-        if len(self._agents) > _KEPT_AGENTS:
-            self._agents.popitem(last=False)
         return Agent(session, checked(Hints(None, expect, ttl, prio)), ends=ends)
 
-    def run_config(self, user_config: Any = None, /) -> Any:
+    def run_config(self, user_config: Any = None) -> Any:
         """Return a `RunConfig` of openai-agents that makes each agent a session of this run.
 
         Args:
@@ -106,9 +96,9 @@ class Run(Scope):
         return run_config(self._session, user_config)
 
     def end(self) -> None:
-        """Say that the run has finished, with all agents that this object has made."""
+        """Say that the run has finished, with all agents that this process has made."""
         super().end()
-        for session_id in list(self._agents):
+        for session_id in agents_of(self._session):
             state = process.SESSIONS.known(session_id)
             if state is not None:
                 end_session(session_id, state)

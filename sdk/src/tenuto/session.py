@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from tenuto import _wire, process
 from tenuto.errors import ConfigError
@@ -80,6 +81,16 @@ class Session:
         return own
 
 
+# Of a run that makes more agents the first are not told of when it ends.
+_MOST_AGENTS = 4096
+_AGENTS: WeakKeyDictionary[SessionState, dict[str, None]] = WeakKeyDictionary()
+
+
+def agents_of(root: Session) -> list[str]:
+    """Return the ids of the sessions that were made in a run, as far as they are kept."""
+    return list(_AGENTS.get(root.state, ()))
+
+
 def child_of(
     parent: Session,
     name: str,
@@ -90,6 +101,13 @@ def child_of(
 ) -> Session:
     """Return the session of an agent below another, or below a run's root."""
     session_id = derive_session_id(parent.run_id, parent.session_id, name, instance)
+    root = parent
+    while root.parent is not None:
+        root = root.parent
+    agents = _AGENTS.setdefault(root.state, {})
+    agents[session_id] = None
+    if len(agents) > _MOST_AGENTS:
+        agents.pop(next(iter(agents)), None)
     return Session(
         parent.run_id,
         session_id,

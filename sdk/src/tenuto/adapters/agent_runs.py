@@ -28,7 +28,11 @@ class Running:
 
     def __init__(self, *, is_streamed: bool) -> None:
         self.outer = RUNNING.get()
-        self.entry = current()
+        self.entry: Entry | None = None
+        try:
+            self.entry = current()
+        except Exception:
+            process.pass_over("find the agent of")
         self.is_streamed = is_streamed
         self.is_over = False
         self.root: Session | None = None
@@ -38,7 +42,7 @@ class Running:
 
     def ended(self, _: object = None) -> None:
         """Note that it has ended."""
-        self.is_over = True
+        self.is_over, self.outer = True, None
 
 
 class Guardrail(NamedTuple):

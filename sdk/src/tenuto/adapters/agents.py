@@ -22,6 +22,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import os
 import threading
 import weakref
 from collections import Counter
@@ -62,7 +63,10 @@ def run_config(root: Session, user_config: Any) -> Any:
         raise ConfigError(f"run_config() takes a RunConfig of openai-agents: {error}") from error
     theirs = config.call_model_input_filter
     return dataclasses.replace(
-        config, call_model_input_filter=_Filter(root, getattr(theirs, "theirs", theirs))
+        config,
+        call_model_input_filter=_Filter(
+            root, theirs.theirs if isinstance(theirs, _Filter) else theirs
+        ),
     )
 
 
@@ -71,7 +75,7 @@ def _join() -> None:
         agents: Any = importlib.import_module("agents")
         # `Runner.run` may have been looked up already by the call whose argument this is for.
         runner: Any = importlib.import_module("agents.run").AgentRunner
-        _Task.folder = str(Path(str(agents.__file__)).parent)
+        _Task.folder = str(Path(str(agents.__file__)).parent) + os.sep
         for owner, name, wrapper in (
             (runner, "run", _named),
             (runner, "run_streamed", _named_at_once),
@@ -277,6 +281,12 @@ def _inherited(given: dict[str, Any], outer: Running | None) -> dict[str, Any]:
             return given
         if isinstance(getattr(config, "call_model_input_filter", None), _Filter):
             return given
+        entry = current()
+        if entry is not outer.entry:
+            said = _said_by_others(entry)
+            if said is None or said[0] is None or said[0].run_id != outer.root.run_id:
+                # Another run's scope, or none, has been opened since: it wins.
+                return given
         return {**given, "run_config": run_config(outer.root, config)}
     except Exception:
         process.pass_over("find the agent of")
@@ -303,4 +313,6 @@ class _Task:
         if not isinstance(body, CoroutineType):
             return not running.is_streamed
         is_theirs = body.cr_code.co_filename.startswith(cls.folder)
-        return (is_theirs or not running.is_streamed) and "tool" not in body.__qualname__
+        # Hooks and tools ask by themselves.
+        is_other = body.__name__ == "on_llm_start" or "tool" in body.__qualname__
+        return (is_theirs or not running.is_streamed) and not is_other

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from tenuto.context import said_by
 from tenuto.endings import end_session
-from tenuto.entries import Entry, current, number
+from tenuto.entries import Entry, current, number, outlives_a_scope_since
 from tenuto.scopes import root_session
 from tenuto.session import NO_HINTS, Hints, Session, child_of
 
 # "node:task|node:task", in LangGraph's words a checkpoint namespace.
 _BETWEEN, _TASK = "|", ":"
 _PUSHED = "__pregel_push"
+# Of a call that takes more steps those of its first are derived again.
+_MOST_SESSIONS = 4096
+
+
+class _Shared:
+    """The lock of all calls: sessions are told apart over them."""
+
+    lock = threading.Lock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_Shared.renew)
 
 
 class GraphCall:
     """One call from outside of LangChain, with all that it calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         # Of those that are called without a scope, by thread.
         self._roots: dict[str | None, Session] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
@@ -29,11 +44,12 @@ class GraphCall:
 
     def ended(self) -> None:
         """Take in that the call is over: nobody can go on in a run that has no name."""
-        with self._lock:
+        with _Shared.lock:
             root, sessions = self._roots.get(None), [*self._sessions.values()]
-            slots, self._slots = self._slots, {}
-        for (session_id, thread), slot in slots.items():
-            _ALIVE.pop((session_id, thread, slot), None)
+            for key, slot in self._slots.items():
+                if _ALIVE.get((*key, slot)) is self:
+                    del _ALIVE[*key, slot]
+            self._slots.clear()
         if root is not None:
             for session in (root, *sessions):
                 if session.run_id == root.run_id:
@@ -41,7 +57,7 @@ class GraphCall:
 
     def own_run(self, thread: str | None) -> Session:
         """Return the run of a call without a scope."""
-        with self._lock:
+        with _Shared.lock:
             if thread not in self._roots:
                 self._roots[thread] = root_session(thread)
             return self._roots[thread]
@@ -49,12 +65,15 @@ class GraphCall:
     def below(self, session: Session, outer: str, running: Running, thread: str) -> Session:
         """Return the session of nodes below one, whose nodes `outer` are left out."""
         nodes = running.nodes
-        with self._lock:
+        with _Shared.lock:
             known = self._sessions.get((session.session_id, nodes))
             if known is not None:
                 return known
             made = self._made(session, outer, running, thread)
-            return self._sessions.setdefault((session.session_id, nodes), made)
+            if len(self._sessions) >= _MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[session.session_id, nodes] = made
+            return made
 
     def _made(self, session: Session, outer: str, running: Running, thread: str) -> Session:
         nodes, at = running.nodes, len(outer)
@@ -136,6 +155,8 @@ class Running(NamedTuple):
             seen: the scope that it seems to be made in.
             thread: id of the thread, None for a graph that keeps none.
         """
+        if outlives_a_scope_since(self.number):
+            return None, NO_HINTS
         entry, outer = self.scope(seen)
         if entry is not None and not entry.is_open:
             return None, NO_HINTS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from typing import Any
@@ -16,11 +17,43 @@ from tenuto.sessions import SessionState
 
 Scoped = Scope | contextlib.nullcontext[None]
 
-# Agents of one name below one session are told apart by the order in which they come.
-_SEEN: weakref.WeakKeyDictionary[SessionState, dict[str, list[weakref.ref[Any]]]] = (
-    weakref.WeakKeyDictionary()
-)
-_LOCK = threading.Lock()
+
+class _Numbers:
+    """Numbers agents of one name in the order in which they come; those that are gone go."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # Agents may be unhashable.
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def of(self, agent: object) -> int:
+        key = id(agent)
+        known = self._known.get(key)
+        if known is not None and known[0]() is agent:
+            return known[1]
+        number, self._count = self._count, self._count + 1
+        self._known[key] = weakref.ref(agent, lambda gone: self._forget(key, gone)), number
+        return number
+
+    def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
+        known = self._known.get(key)
+        if known is not None and known[0] is gone:
+            del self._known[key]
+
+
+class _Seen:
+    """The lock of what is known of agents."""
+
+    # Taken again by the garbage collector's work in the midst of ours.
+    lock = threading.RLock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_Seen.renew)
+_NUMBERS: weakref.WeakKeyDictionary[SessionState, dict[str, _Numbers]] = weakref.WeakKeyDictionary()
 
 
 def scope_of(name: str, agent: object) -> Scoped:
@@ -55,10 +88,8 @@ class _Member(Agent):
 
 
 def _instance(state: SessionState, name: str, agent: object) -> str:
-    with _LOCK:
-        seen = _SEEN.setdefault(state, {}).setdefault(name, [])
-        for number, known in enumerate(seen):
-            if known() is agent:
-                return str(number)
-        seen.append(weakref.ref(agent))
-        return str(len(seen) - 1)
+    with _Seen.lock:
+        names = _NUMBERS.setdefault(state, {})
+        if name not in names:
+            names[name] = _Numbers()
+        return str(names[name].of(agent))

@@ -30,11 +30,11 @@ class _Observer:
         self.waits = ToolWaits(tracers) if own is not None else None
 
     def close(self) -> None:
-        self.tracers.stop()
-        if self._own is not None:
-            self._own.close()
         if self.waits is not None:
             self.waits.flush()
+        if self._own is not None:
+            self._own.close()
+        self.tracers.stop()
 
     def sending(self, client: Any, options: Any, request: Any) -> Watched | None:
         try:
@@ -56,7 +56,7 @@ class _Observer:
     def entered(self, entry: Entry) -> None:
         try:
             self.tracers.follow()
-            if self._own is not None:
+            if self._own is not None and not process.settings().disabled:
                 self._own.enter(entry)
         except Exception:
             process.pass_over("trace")
@@ -94,17 +94,18 @@ def _flush() -> None:
 class Tracing:
     """Annotates spans until it is closed. Made by `instrument`; also a context manager."""
 
-    def __init__(self, key: tuple[object, ...]) -> None:
+    def __init__(self, key: tuple[object, ...], one: _Observer) -> None:
         self._key = key
+        self._one = one
 
     def close(self) -> None:
         """Annotate no more spans, and begin none; closing again does nothing."""
         with _OPENING:
-            one = _OPEN.pop(self._key, None)
-            if one is not None:
-                observer.remove(one)
-        if one is not None:
-            one.close()
+            if _OPEN.get(self._key) is not self._one:
+                return
+            del _OPEN[self._key]
+            observer.remove(self._one)
+        self._one.close()
 
     def __enter__(self) -> Self:
         return self
@@ -156,4 +157,4 @@ def instrument(
             tracers.follow()
             _OPEN[key] = one
             observer.add(one)
-    return Tracing(key)
+        return Tracing(key, _OPEN[key])

@@ -38,6 +38,7 @@ class Tracers:
         self._known: tuple[Any, Any] | None = None
         self._tracer: Any = None
         self._lock = threading.RLock()
+        self._is_stopped = False
         # A provider has no way to take a processor off again.
         self._processors: list[tuple[weakref.ref[Any], SessionSpanProcessor]] = []
 
@@ -50,6 +51,8 @@ class Tracers:
         if known is not None and known[0] is provider and known[1] is inner:
             return
         with self._lock:
+            if self._is_stopped:
+                return
             self._known = (provider, inner)
             self._tracer = None
             if not hasattr(inner, "add_span_processor"):
@@ -75,6 +78,6 @@ class Tracers:
     def stop(self) -> None:
         """Annotate nothing more."""
         with self._lock:
-            self._known = None
+            self._is_stopped = True
             for _, processor in self._processors:
                 processor.is_on = False

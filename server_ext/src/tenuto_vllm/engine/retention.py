@@ -180,7 +180,7 @@ class RetentionMixin:
         if not any(groups):
             return None
         if request.status.name in WORTHLESS:
-            if not may_have_stopped(request):
+            if request.status.name != "FINISHED_ABORTED" or not may_have_stopped(request):
                 return None
             # Until news of what follows says that it did.
             hint = shortest(hint)
