@@ -160,7 +160,9 @@ def test_a_script_that_raises_is_an_error_of_the_server_and_ends_one_call_only(
 ):
     with pytest.raises(openai.InternalServerError):
         client.completions.create(model="tiny", prompt="raise")
-    assert client.completions.create(model="tiny", prompt="go on").choices[0].text
+    # uvicorn closes the connection of the one that failed, and the next may meet that.
+    again = client.with_options(max_retries=2)
+    assert again.completions.create(model="tiny", prompt="go on").choices[0].text
 
 
 def test_the_command_takes_the_script_by_its_name():
