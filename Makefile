@@ -99,8 +99,7 @@ $(OPENAI2_OLDEST)/ready: tests/frameworks/requirements-openai2-oldest.txt sdk/py
 $(WRAPPERS)/ready: tests/wrappers/requirements.txt sdk/pyproject.toml server_ext/pyproject.toml
 	$(PINNED)
 
-environments: $(FLOOR)/ready $(ROUTER)/ready $(WRAPPERS)/ready $(FRAMEWORKS)/ready $(INSTRUCTOR)/ready $(OLDEST)/ready \
-	$(VLLM)/ready
+environments: $(FLOOR)/ready $(ROUTER)/ready $(WRAPPERS)/ready $(FRAMEWORKS)/ready $(INSTRUCTOR)/ready $(VLLM)/ready
 
 check: $(VENV)/ready
 	$(BIN)/ruff check .

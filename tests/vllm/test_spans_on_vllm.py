@@ -202,14 +202,15 @@ def test_no_request_waits_for_a_collector_that_hangs_or_refuses(collector, url):
     before = collector.posts
     collector.open.clear()
     try:
-        began_s = time.monotonic()
+        took_s: list[float] = []
         for number in range(20):
+            began_s = time.monotonic()
             ask(url, f"hang {number}", markers)
-        took_s = time.monotonic() - began_s
+            took_s.append(time.monotonic() - began_s)
         with collector.changed:
             assert collector.changed.wait_for(lambda: collector.posts > before, 10)
-        # An export waits for its answer ten seconds, and it is still without one.
-        assert took_s < 8
+        # An export waits ten seconds for its answer: a request that waited for one would, too.
+        assert max(took_s) < 10
         collector.status = 503
         collector.open.set()
         for number in range(20):
