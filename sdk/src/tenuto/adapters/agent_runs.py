@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from tenuto import process
@@ -82,3 +84,28 @@ def guardrail_at(entry: Entry | None) -> Guardrail | None:
 def in_guardrail() -> bool:
     """Tell whether the caller is in a guardrail."""
     return _GUARDRAIL.get() is not None
+
+
+class Task:
+    """What is seen of the task that a call is made in."""
+
+    folder = ""
+
+    @classmethod
+    def may_call_model(cls, running: Running) -> bool:
+        """Tell whether a task that a model call's has started makes that call.
+
+        A streamed model's input is there while its tools run: then tasks of the SDK alone are
+        believed, such as those of a call with a limit of time.
+        """
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        body = task.get_coro() if task is not None else None
+        if not isinstance(body, CoroutineType):
+            return not running.is_streamed
+        is_theirs = body.cr_code.co_filename.startswith(cls.folder)
+        # Hooks and tools ask by themselves.
+        is_other = body.__name__ == "on_llm_start" or "tool" in body.__qualname__
+        return (is_theirs or not running.is_streamed) and not is_other

@@ -17,7 +17,6 @@ lets go of after the call: nothing stays behind in the caller's context.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import importlib
@@ -29,7 +28,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from types import CoroutineType
 from typing import Any, NamedTuple
 
 from tenuto import process
@@ -37,6 +35,7 @@ from tenuto.adapters.agent_runs import (
     RUNNING,
     Guardrail,
     Running,
+    Task,
     guardrail_at,
     in_guardrail,
     watched_guardrail,
@@ -75,7 +74,7 @@ def _join() -> None:
         agents: Any = importlib.import_module("agents")
         # `Runner.run` may have been looked up already by the call whose argument this is for.
         runner: Any = importlib.import_module("agents.run").AgentRunner
-        _Task.folder = str(Path(str(agents.__file__)).parent) + os.sep
+        Task.folder = str(Path(str(agents.__file__)).parent) + os.sep
         for owner, name, wrapper in (
             (runner, "run", _named),
             (runner, "run_streamed", _named_at_once),
@@ -118,7 +117,7 @@ class _Call(NamedTuple):
         """Tell whether the caller makes it."""
         if self.input() is None:
             return False
-        return self.maker == here() or _Task.may_call_model(self.running)
+        return self.maker == here() or Task.may_call_model(self.running)
 
 
 _CALL: ContextVar[_Call | None] = ContextVar("tenuto_agents", default=None)
@@ -207,7 +206,7 @@ def _tool_call() -> tuple[str | None, str | None]:
     frame = inspect.currentframe()
     try:
         while frame is not None:
-            if frame.f_code.co_filename.startswith(_Task.folder):
+            if frame.f_code.co_filename.startswith(Task.folder):
                 for value in frame.f_locals.values():
                     if type(value).__name__ == "ToolContext" and value.tool_call_id:
                         agent = getattr(value, "agent", None)
@@ -291,28 +290,3 @@ def _inherited(given: dict[str, Any], outer: Running | None) -> dict[str, Any]:
     except Exception:
         process.pass_over("find the agent of")
         return given
-
-
-class _Task:
-    """What is seen of the task that a call is made in."""
-
-    folder = ""
-
-    @classmethod
-    def may_call_model(cls, running: Running) -> bool:
-        """Tell whether a task that a model call's has started makes that call.
-
-        A streamed model's input is there while its tools run: then tasks of the SDK alone are
-        believed, such as those of a call with a limit of time.
-        """
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
-        body = task.get_coro() if task is not None else None
-        if not isinstance(body, CoroutineType):
-            return not running.is_streamed
-        is_theirs = body.cr_code.co_filename.startswith(cls.folder)
-        # Hooks and tools ask by themselves.
-        is_other = body.__name__ == "on_llm_start" or "tool" in body.__qualname__
-        return (is_theirs or not running.is_streamed) and not is_other
