@@ -27,7 +27,7 @@ help:
 	@echo "make test-openai2                 the same in CrewAI, which needs openai 2, newest and oldest"
 	@echo "make frameworks-table             run all three, and write their table in docs"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
-	@echo "make test-vllm-groups             the same with several servers, other modes and restarts"
+	@echo "make test-vllm-groups             the same with several servers, other modes, restarts, the demo"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
 	@echo "make bench[-serving|-identity|-deploying|-vllm]   print the numbers in docs as JSON"
@@ -158,11 +158,12 @@ frameworks-table:
 test-vllm: $(VLLM)/ready
 	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm $(GROUPS:%=--ignore %) --deselect $(NO_PLUGIN)
 
-GROUPS := tests/vllm/test_load_balancing.py tests/vllm/test_modes.py tests/vllm/test_restart.py
+GROUPS := tests/vllm/test_load_balancing.py tests/vllm/test_modes.py tests/vllm/test_restart.py \
+	tests/vllm/test_demo_on_vllm.py
 
 NO_PLUGIN := tests/vllm/test_operations.py::test_without_the_plugin_it_ends_all_the_same_and_the_sentence_is_there
 
-# Some twelve minutes on two cores.
+# Some fifteen minutes on two cores.
 test-vllm-groups: $(VLLM)/ready
 	$(VLLM)/bin/pytest $(GROUPS) $(NO_PLUGIN)
 
