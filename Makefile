@@ -135,7 +135,7 @@ test-wrappers: $(WRAPPERS)/ready
 STAMPS = --stamps $(1) $(STAMPS_WRITE)
 
 test-frameworks: $(FRAMEWORKS)/ready $(INSTRUCTOR)/ready
-	$(FRAMEWORKS)/bin/pytest -n 2 --dist loadfile tests/frameworks $(call STAMPS,newest)
+	$(FRAMEWORKS)/bin/pytest tests/frameworks $(call STAMPS,newest)
 	$(INSTRUCTOR)/bin/pytest $(RECIPES) tests/frameworks/test_instructor.py $(call STAMPS,newest_instructor)
 
 # What makes spans is installed with the newest.
