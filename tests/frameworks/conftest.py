@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -49,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # The warnings of others are theirs to mend.
     for line in ("ignore", r"error:::tenuto\.", r"error:::tests\."):
         config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_sessionfinish() -> None:
+    """Collect the event loops that pydantic-ai's `run_sync` leaves, before pytest judges them."""
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)
