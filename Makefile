@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
+PD     := .venv-pd
 FLOOR  := .venv-floor
 ROUTER := .venv-router
 FRAMEWORKS := .venv-frameworks
@@ -14,7 +15,7 @@ ENGINE ?= embedded
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-floor test-router test-wrappers test-frameworks test-frameworks-oldest test-openai2 frameworks-table \
-	test-vllm test-vllm-groups environments check bench bench-deploying bench-retention bench-serving bench-identity bench-simulator bench-vllm clean
+	test-vllm test-vllm-groups test-pd environments check bench bench-deploying bench-retention bench-serving bench-identity bench-simulator bench-vllm clean
 
 help:
 	@echo "make demo [ENGINE=embedded|vllm]  run three agents and a recorded session with and without tenuto"
@@ -28,6 +29,7 @@ help:
 	@echo "make frameworks-table             run all three, and write their table in docs"
 	@echo "make test-vllm                    install vLLM's CPU build and run the real-server tests"
 	@echo "make test-vllm-groups             the same with several servers, other modes, restarts, the demo"
+	@echo "make test-pd                      a prefill and a decode server with NIXL on this machine's CPUs"
 	@echo "make check                        lint, types, import contracts"
 	@echo "make clean                        remove the environments and the demo's output"
 	@echo "make bench[-serving|-identity|-deploying|-vllm]   print the numbers in docs as JSON"
@@ -108,22 +110,24 @@ check: $(VENV)/ready
 	$(BIN)/mypy tests/typing
 	$(BIN)/lint-imports
 
-SERVER_ONLY := middleware carriers operations
+SERVER_ONLY := middleware carriers operations pd
+# These wait for commands that they start, and tell no times.
+COMMANDS := $(wildcard tests/server/test_conformance_*.py tests/server/test_replay_*.py tests/server/test_proxy_*.py)
 
 # Those with clients and servers have the machine to themselves: they tell times apart.
 test: $(VENV)/ready
-	$(BIN)/pytest -n 2 tests/unit tests/contract tests/deploy $(SERVER_ONLY:%=tests/server/test_%*.py)
-	$(BIN)/pytest tests/server $(SERVER_ONLY:%=--ignore-glob "tests/server/test_%*")
+	$(BIN)/pytest -n 2 tests/unit tests/contract tests/deploy $(SERVER_ONLY:%=tests/server/test_%*.py) $(COMMANDS)
+	$(BIN)/pytest tests/server $(SERVER_ONLY:%=--ignore-glob "tests/server/test_%*") $(COMMANDS:%=--ignore %)
 
 # What no openai has a part in is left to `make test`.
 test-floor: $(FLOOR)/ready
 	$(FLOOR)/bin/pytest -n 2 tests/unit/sdk --deselect tests/unit/sdk/test_wire.py \
 		--ignore tests/unit/sdk/conformance --ignore tests/unit/sdk/dialects
 	$(FLOOR)/bin/pytest tests/server \
-		$(SERVER_ONLY:%=--ignore-glob "tests/server/test_%*") \
-		--ignore-glob "tests/server/test_embedded*" --ignore-glob "tests/server/test_conformance*" \
-		--ignore-glob "tests/server/test_replay*" --ignore-glob "tests/server/test_proxy*" \
-		--ignore tests/server/test_demo.py
+		$(SERVER_ONLY:%=--ignore-glob "tests/server/test_%*") $(COMMANDS:%=--ignore %) \
+		--ignore-glob "tests/server/test_embedded*" --ignore-glob "tests/server/test_record*" \
+		--ignore tests/server/test_processes.py --ignore tests/server/test_forks.py \
+		--ignore tests/server/test_demo.py --ignore tests/server/test_examples.py
 
 test-router: $(ROUTER)/ready
 	$(ROUTER)/bin/pytest tests/router
@@ -156,16 +160,33 @@ frameworks-table:
 
 # Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
-	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm $(GROUPS:%=--ignore %) --deselect $(NO_PLUGIN)
+	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm $(GROUPS:%=--ignore %) $(STARTS:%=--deselect %)
 
 GROUPS := tests/vllm/test_load_balancing.py tests/vllm/test_modes.py tests/vllm/test_restart.py \
 	tests/vllm/test_demo_on_vllm.py
 
-NO_PLUGIN := tests/vllm/test_operations.py::test_without_the_plugin_it_ends_all_the_same_and_the_sentence_is_there
+# Of other files, each with a server of its own.
+STARTS := tests/vllm/test_harness.py::test_one_rank_is_rank_zero \
+	tests/vllm/test_harness.py::test_two_api_processes_share_the_port_and_leave_nothing_behind \
+	tests/vllm/test_operations.py::test_without_the_plugin_it_ends_all_the_same_and_the_sentence_is_there
 
 # Some fifteen minutes on two cores.
 test-vllm-groups: $(VLLM)/ready
-	$(VLLM)/bin/pytest $(GROUPS) $(NO_PLUGIN)
+	$(VLLM)/bin/pytest $(GROUPS) $(STARTS)
+
+# vLLM of its own environment, and beside it what moves caches between two of them.
+$(PD)/ready: $(VLLM)/ready
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv --clear --without-pip $(PD)
+	$(VLLM)/bin/python -c 'import pathlib, sysconfig; \
+		site = next(pathlib.Path("$(PD)").glob("lib/python*/site-packages")); \
+		(site / "vllm.pth").write_text("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))'
+	$(VLLM)/bin/pip --python $(PD)/bin/python install -q --no-deps nixl==1.5.2 nixl-cu12==1.5.1
+	@touch $@
+
+# Some ten minutes on two cores.
+test-pd: $(PD)/ready
+	$(PD)/bin/python -m pytest tests/pd
 
 # The demo's client runs where its engine does, so that one environment is enough.
 demo: $(if $(filter vllm,$(ENGINE)),$(VLLM),$(VENV))/ready
@@ -201,4 +222,4 @@ bench-retention: $(VLLM)/ready
 
 clean:
 	rm -rf $(VENV) $(FLOOR) $(ROUTER) $(WRAPPERS) $(FRAMEWORKS) $(INSTRUCTOR) $(OLDEST) \
-		$(OPENAI2) $(OPENAI2_OLDEST) $(VLLM) out
+		$(OPENAI2) $(OPENAI2_OLDEST) $(VLLM) $(PD) out

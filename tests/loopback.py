@@ -129,10 +129,12 @@ class Recorder:
     """An OpenAI-shaped ASGI app that records what arrives and answers by a script.
 
     `script` gives the status of each answer in turn, then 200; a string is a redirect.
+    `answer_fields` are further ones of an answer that is no stream.
     """
 
     script: list[int | str] = field(default_factory=list[int | str])
     answer_headers: dict[str, str] = field(default_factory=dict[str, str])
+    answer_fields: dict[str, Any] = field(default_factory=dict[str, Any])
     arrived: list[Arrived] = field(default_factory=list[Arrived])
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -149,20 +151,20 @@ class Recorder:
         if isinstance(status, str):
             answered.append((b"location", status.encode()))
             status = 307
-        payload, kind = _payload(scope["path"], body, status)
+        payload, kind = _payload(scope["path"], body, status, self.answer_fields)
         answered.append((b"content-type", kind))
         await send({"type": "http.response.start", "status": status, "headers": answered})
         await send({"type": "http.response.body", "body": payload})
 
 
-def _payload(path: str, body: Any, status: int) -> tuple[bytes, bytes]:
+def _payload(path: str, body: Any, status: int, fields: dict[str, Any]) -> tuple[bytes, bytes]:
     if status != 200:
         return b'{"error":{"message":"scripted"}}', b"application/json"
     answer = next(
         (answer for end, answer in ANSWERS if path.endswith(end)), {"data": [], "object": "list"}
     )
     if not (isinstance(body, dict) and body.get("stream")):
-        return json.dumps(answer).encode(), b"application/json"
+        return json.dumps({**answer, **fields}).encode(), b"application/json"
     if answer is RESPONSE:
         events = [
             {

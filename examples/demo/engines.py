@@ -89,7 +89,7 @@ def vllm_server(
     env: Mapping[str, str] | None = None,
     log_path: Path | None = None,
     port: int | None = None,
-    ready_timeout_s: float = 240,
+    ready_timeout_s: float = 480,
     python: str | Path | None = None,
 ) -> Generator[Server]:
     """Run a real vLLM with the tiny model (served as `tiny`) on this machine's CPUs.

@@ -32,7 +32,7 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
 
 
 def test_every_setting_is_on_the_page_of_its_command_and_every_dialect_in_its_own() -> None:
-    pages = ("docs/operations.md", "docs/conformance.md")
+    pages = ("docs/operations.md", "docs/conformance.md", "docs/prefill-decode.md")
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     dialect_page = (ROOT / "docs/dialects.md").read_text(encoding="utf-8")
     sources = [*ROOT.glob("sdk/src/**/*.py"), *ROOT.glob("server_ext/src/**/*.py")]

@@ -53,6 +53,7 @@ class Fleet:
         """Start with nothing recorded."""
         for worker in self.workers.values():
             worker.arrived.clear()
+            worker.answer_fields.clear()
 
 
 @contextlib.contextmanager

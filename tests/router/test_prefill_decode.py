@@ -13,6 +13,7 @@ import pytest
 import tenuto
 from tenuto import _wire, dialects
 from tenuto_vllm.carriers import in_body, in_headers
+from tenuto_vllm.engine.transfers import DEADLINE
 from tests.loopback import Arrived
 from tests.router.fleet import Fleet, routed
 
@@ -134,6 +135,18 @@ def test_baggage_is_the_one_header_that_arrives(fleet: Fleet, prompt: str) -> No
     for _, arrived in fleet.calls():
         assert arrived.headers["baggage"] == value
         assert arrived.markers == {}
+
+
+def test_the_deadline_that_a_prefill_worker_writes_reaches_the_decode_worker(
+    fleet: Fleet, prompt: str
+) -> None:
+    offer = {"do_remote_prefill": True, "remote_engine_id": "e", DEADLINE: 1_800_000_000.5}
+    for name in PREFILL:
+        fleet.workers[name].answer_fields["kv_transfer_params"] = offer
+    with tenuto.run(prompt):
+        chat(fleet.client("vllm-router-pd"), prompt)
+    [(_, decoded)] = fleet.calls(*DECODE)
+    assert decoded.body["kv_transfer_params"] == offer
 
 
 def test_news_reaches_no_worker(fleet: Fleet) -> None:

@@ -143,6 +143,7 @@ def test_the_page_has_a_row_for_each_event_and_none_beside() -> None:
     told = {
         (event, level.lower())
         for path in sources
+        if path.parent.name != "pd"
         for level, event in re.findall(
             r'logs\.tell\(\s*logging\.(\w+),\s*"(\w+)"', path.read_text(encoding="utf-8")
         )

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tenuto_vllm.config import TABLE, ConfigError, Settings, read_settings, variable
-from tenuto_vllm.flags import Advice, Flag, advise
+from tenuto_vllm.flags import Advice, Flag, Side, advise
+from tenuto_vllm.pd import command as pd
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_LEAST_LEASE_S = 6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "local Hugging Face cache; nothing is downloaded",
     )
     flags.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_role(flags)
     flags.set_defaults(run=_flags)
+    pd.add(commands)
     given = parser.parse_args(arguments)
     try:
         _print(given.run(given))
@@ -50,6 +54,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"tenuto: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _add_role(flags: argparse.ArgumentParser) -> None:
+    group = flags.add_argument_group("prefill and decode on servers of their own")
+    group.add_argument("--role", choices=("prefill", "decode"), help="which of the two it is")
+    group.add_argument(
+        "--gpus", type=int, metavar="N", help="that the servers of this role have together"
+    )
+    group.add_argument(
+        "--bidirectional",
+        action="store_true",
+        help="prefill fetches what only decode has; for both roles or none",
+    )
+    group.add_argument(
+        "--lease",
+        type=int,
+        metavar="S",
+        help="seconds for which prefill keeps what was not fetched (vLLM: 30); the same for both",
+    )
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -78,29 +101,56 @@ def _text(key: str, settings: Settings) -> str:
 
 
 def _flags(given: argparse.Namespace) -> list[str]:
-    advice = advise(_read(find_config(given.model, os.environ)))
+    side = _side(given)
+    advice = advise(_read(find_config(given.model, os.environ)), side)
+    if side is not None and advice.kind == "no cache":
+        raise ConfigError(
+            "vLLM caches no prefix of a model without attention, so no turn is ever warm: "
+            "prefill and decode stay together."
+        )
     path = Path(given.model).expanduser()
     # `vllm serve` takes the folder of a configuration, and not its file.
     model = str(path.parent) if path.is_file() else given.model
     if given.json:
-        flags = [flag._asdict() for flag in advice.flags]
-        told = {"model": model, **advice._asdict(), "flags": flags}
-        return [json.dumps(told, indent=1)]
+        words = ("flags", "environment")
+        lists = {name: [flag._asdict() for flag in getattr(advice, name)] for name in words}
+        return [json.dumps({"model": model, **advice._asdict(), **lists}, indent=1)]
     return _told(model, advice)
+
+
+def _side(given: argparse.Namespace) -> Side | None:
+    if given.role is None:
+        for name in ("gpus", "bidirectional", "lease"):
+            if getattr(given, name) not in (None, False):
+                raise ConfigError(f"--{name} tells of a server for prefill or decode: add --role.")
+        return None
+    if given.gpus is not None and given.gpus < 1:
+        raise ConfigError("--gpus is above 0.")
+    if given.lease is not None and given.lease < _LEAST_LEASE_S:
+        raise ConfigError(
+            f"--lease is at least {_LEAST_LEASE_S} s: vLLM renews it after each sixth, in whole "
+            "seconds."
+        )
+    return Side(given.role, given.gpus, given.bidirectional, given.lease)
 
 
 def _told(model: str, advice: Advice) -> list[str]:
     def word(flag: Flag) -> str:
+        if not flag.name.startswith("-"):
+            return f"{flag.name}={shlex.quote(flag.value)}"
         return f"{flag.name} {shlex.quote(flag.value)}" if flag.value else flag.name
 
-    needed = [word(flag) for flag in advice.flags if flag.is_needed]
+    def needed(flags: tuple[Flag, ...]) -> list[str]:
+        return [word(flag) for flag in flags if flag.is_needed]
+
+    command = [*needed(advice.environment), f"vllm serve {shlex.quote(model)}"]
     return [
-        f"# {advice.layers}",
-        " \\\n    ".join([f"vllm serve {shlex.quote(model)}", *needed]),
+        f"# {advice.role + ': ' if advice.role else ''}{advice.layers}",
+        " \\\n    ".join([" ".join(command), *needed(advice.flags)]),
         "",
         *(
             f"{word(flag)}\n    {'' if flag.is_needed else 'optional: '}{flag.why}"
-            for flag in advice.flags
+            for flag in (*advice.environment, *advice.flags)
         ),
         *(f"\n{note}" for note in advice.notes),
     ]

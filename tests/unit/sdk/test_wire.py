@@ -68,7 +68,7 @@ def size(headers: dict[str, str]) -> int:
     return sum(len(name) + len(value) + len(": \r\n") for name, value in headers.items())
 
 
-@settings(max_examples=10_000)
+@settings(max_examples=3_000)
 @given(markers)
 def test_what_is_encoded_is_decoded_and_never_over_1_kb(said: Markers) -> None:
     headers = _wire.encode(said)
@@ -110,7 +110,7 @@ near_members = st.sampled_from([key + b"=" + item for key in near_keys for item 
 near_values = st.lists(near_members, min_size=1, max_size=3).map(b", ".join)
 
 
-@settings(max_examples=10_000)
+@settings(max_examples=3_000)
 @given(
     st.lists(
         st.tuples(known_names | st.binary(max_size=24), st.binary(max_size=300) | near_values),
@@ -176,7 +176,7 @@ def test_every_dictionary_that_an_rfc_9651_library_writes_is_read_alike(
 structured_noise = st.text(st.sampled_from(list('ab1-.*="\\:;?@%,() \tAé/_~')), max_size=24)
 
 
-@settings(max_examples=5_000)
+@settings(max_examples=2_000)
 @given(structured_noise)
 def test_what_an_rfc_9651_library_refuses_is_refused_and_what_it_takes_is_taken(text: str) -> None:
     try:

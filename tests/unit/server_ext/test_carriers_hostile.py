@@ -123,7 +123,7 @@ objects = st.dictionaries(words, values | values.map(json.dumps), max_size=8)
 bodies = st.binary() | objects.map(lambda fields: json.dumps(fields).encode())
 
 
-@settings(max_examples=3000)
+@settings(max_examples=1000)
 @given(st.lists(st.tuples(names, junk), max_size=12), bodies)
 def test_any_bytes_in_any_carrier_give_valid_markers_or_none(
     headers: list[tuple[bytes, bytes]], body: bytes

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tenuto_vllm import logs
 from tenuto_vllm.asgi.types import Scope
 from tenuto_vllm.config import Settings
-from tenuto_vllm.engine import seam, spans
+from tenuto_vllm.engine import seam, spans, transfers
 from tenuto_vllm.engine.view import VllmView
 from tenuto_vllm.metrics import Counters
 from tenuto_vllm.model import EngineView
@@ -55,6 +55,7 @@ class Ranks:
             seam.install(client)
             if not self._settings.shadow:
                 spans.install(client)
+                transfers.install(client)
         return self._vllm
 
     def follow(self, view: EngineView) -> int:

@@ -1,0 +1,1 @@
+"""Traces played against prefill and decode nodes on a virtual clock, rule by rule."""
