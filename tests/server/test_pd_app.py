@@ -79,11 +79,16 @@ def test_a_stream_that_tells_its_length_ends_though_it_becomes_shorter(prefill, 
 
 def test_what_only_the_server_takes_for_a_stream_is_one(prefill, decode):
     decode.pause = threading.Event()
+    used = b'data: {"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":1}}'
+    decode.streamed.append([b'data: {"choices":[{"text":"a"}]}', used])
     body = {"model": "tiny", "prompt": [1] * 40, "stream": 1}
     with stack([prefill], [decode], always="remote") as app:
-        with app.client.stream("POST", "/v1/completions", json=body) as answer:
-            assert next(answer.iter_lines()).startswith("data: ")
+        with app.client.stream("POST", "/v1/completions", json=body, timeout=5) as answer:
+            lines = answer.iter_lines()
+            assert next(lines).startswith("data: ")
             decode.pause.set()
+            # Asked for by whoever wanted it.
+            assert used.decode() in list(lines)
 
 
 def test_the_first_event_does_not_wait_for_the_second(prefill, decode):
