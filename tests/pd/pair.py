@@ -123,6 +123,9 @@ def pair(*, is_stock: bool = False, **connector: Any) -> Iterator[Pair]:
         begun = time.monotonic()
         prefill = running.enter_context(server(model, "prefill", is_stock=is_stock, **connector))
         decode = running.enter_context(server(model, "decode", is_stock=is_stock, **connector))
+        for one in (prefill, decode):
+            # A first answer takes seconds longer, and a lease would end with it.
+            ask(one.root_url, tokens(64, 0))
         print(f"both are up after {time.monotonic() - begun:.0f} s")
         yield Pair(prefill, decode)
 
