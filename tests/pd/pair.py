@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -16,28 +15,16 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from examples.demo.engines import vllm_python, vllm_server
+from examples.demo.engines import vllm_server
 from examples.demo.processes import Server, free_ports
 from examples.demo.tiny_model import make_tiny_model
+from tests.vllm.tiny_models import write_weights
 
 BLOCK = 32
 LEASE_S = 6
 """Short, so that a test need not wait long for it to end; vLLM's own is 30."""
 PREFILL_BLOCKS = 640
 
-_WEIGHTS = """\
-import sys, torch
-from transformers import AutoConfig, AutoModelForCausalLM
-
-folder = sys.argv[1]
-torch.manual_seed(1)
-model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-with torch.no_grad():
-    for weights in model.parameters():
-        if weights.ndim > 1:
-            weights.mul_(6)
-model.save_pretrained(folder)
-"""
 _READ = {
     "computed": r"prompt_tokens_by_source_total\{[^}]*local_compute",
     "cache_hits": r"prompt_tokens_by_source_total\{[^}]*local_cache_hit",
@@ -60,9 +47,7 @@ class Pair(NamedTuple):
 def make_model(folder: Path) -> Path:
     """Write a model whose answers depend on all of its prompt: random weights, not vLLM's own."""
     make_tiny_model(folder)
-    config = (folder / "config.json").read_text(encoding="utf-8")
-    subprocess.run([vllm_python(), "-c", _WEIGHTS, str(folder)], check=True, capture_output=True)
-    (folder / "config.json").write_text(config, encoding="utf-8")
+    write_weights(folder)
     return folder
 
 

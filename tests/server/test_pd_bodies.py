@@ -68,7 +68,7 @@ def test_what_is_not_read_here_is_not_read_by_a_server(prefill, decode, body):
 
 def test_a_model_call_behind_another_path_is_not_taken_for_something_else(prefill, decode):
     with stack([prefill], [decode]) as app:
-        for path in ("/root/v1/completions", "/v1/v1/messages"):
+        for path in ("/below/v1/completions", "/v1/v1/messages"):
             assert app.client.post(path, content=TEXT).status_code == 404
     assert not decode.asked
 

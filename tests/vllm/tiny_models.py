@@ -115,6 +115,14 @@ model.save_pretrained(folder)
 """
 
 
+def write_weights(folder: Path) -> None:
+    """Write random weights for the configuration in a folder, which stays as it is."""
+    config = folder / "config.json"
+    text = config.read_text(encoding="utf-8")
+    subprocess.run([vllm_python(), "-c", _WEIGHTS, str(folder)], check=True, capture_output=True)
+    config.write_text(text, encoding="utf-8")
+
+
 def make_hybrid_model(folder: Path, kind: str) -> Path:
     """Write a model with random weights that all tokens depend on; return `folder`.
 
@@ -122,10 +130,8 @@ def make_hybrid_model(folder: Path, kind: str) -> Path:
     are made where vLLM is installed, since that brings torch and transformers.
     """
     make_tiny_model(folder)
-    config = folder / "config.json"
-    config.write_text(json.dumps(CONFIGS[kind]), encoding="utf-8")
-    subprocess.run([vllm_python(), "-c", _WEIGHTS, str(folder)], check=True, capture_output=True)
-    config.write_text(json.dumps(CONFIGS[kind]), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(CONFIGS[kind]), encoding="utf-8")
+    write_weights(folder)
     _rewrite(folder / "tokenizer.json", _with_roles)
     _rewrite(folder / "tokenizer_config.json", lambda told: {**told, "chat_template": _TEMPLATE})
     return folder
