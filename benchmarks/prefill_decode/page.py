@@ -125,8 +125,6 @@ def _servers(data: Row) -> str:
         cells = [name, str(row["remote_turns"]), *counts, moved, foretold]
         text += f"| {' | '.join(cells)} |\n"
         given_up += [f"{name}, {count} ({why})" for why, count in row["given_up"].items()]
-    if about := data.get("about"):
-        text += f"\n{about}\n"
     return text + (_GIVEN_UP.format(given_up="; ".join(given_up)) if given_up else "")
 
 

@@ -11,3 +11,8 @@ from tests.pd.pair import pair
 def servers():
     with pair() as started:
         yield started
+
+
+def pytest_collection_modifyitems(items):
+    """Run what starts servers of its own first: idle workers with NIXL take a core each."""
+    items.sort(key=lambda item: "servers" in item.fixturenames)

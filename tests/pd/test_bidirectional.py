@@ -11,15 +11,18 @@ from tests.pd.pair import BLOCK, alone, ask, counters, ids, pair, since, tokens
 from tests.pd.script import COSTS, application
 
 OUTPUT = 300
+LEASE_S = 60
+"""Longer than any wait on a loaded machine: what is fetched is measured, not what is late."""
 
 
 @pytest.mark.skipif("TENUTO_PD_PAIR" in os.environ, reason="takes servers of its own")
 def test_a_prefill_server_fetches_what_the_decode_server_wrote_and_computes_what_is_new():
     told, headers = [], {"X-Session-ID": "pd-bidirectional"}
     costs = COSTS._replace(is_bidirectional=True)
+    options = {"always": "remote", "is_bidirectional": True, "lease_s": float(LEASE_S)}
     with (
-        pair(bidirectional_kv_xfer=True) as servers,
-        application(servers, told, always="remote", costs=costs, is_bidirectional=True) as (_, url),
+        pair(bidirectional_kv_xfer=True, kv_lease_duration=LEASE_S) as servers,
+        application(servers, told, costs=costs, **options) as (_, url),
     ):
         node, prompt = servers.prefill.root_url, tokens(3000, 1)
         for turn in range(3):
