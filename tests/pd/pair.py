@@ -19,6 +19,7 @@ import httpx
 from examples.demo.engines import vllm_server
 from examples.demo.processes import Server, free_ports
 from examples.demo.tiny_model import make_tiny_model
+from tests.vllm.processes import alive_in_group
 from tests.vllm.tiny_models import write_weights
 
 BLOCK = 32
@@ -104,13 +105,13 @@ def server(
 
 def wait_last(server: Server) -> None:
     """Let what never sleeps go last: a thread of NIXL's takes a whole core in every worker."""
-    for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
-        with suppress(OSError):
-            told = stat.read_text().rpartition(")")[2].split()
-            process, thread = stat.parts[2], stat.parts[4]
-            group, ticks = int(told[2]), int(told[11]) + int(told[12])
-            if group == server.pid and process != thread and ticks > os.sysconf("SC_CLK_TCK"):
-                os.setpriority(os.PRIO_PROCESS, int(thread), 19)
+    for pid in alive_in_group(server.pid):
+        for stat in Path(f"/proc/{pid}/task").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                told, thread = stat.read_text().rpartition(")")[2].split(), int(stat.parent.name)
+                ticks = int(told[11]) + int(told[12])
+                if thread != pid and ticks > os.sysconf("SC_CLK_TCK"):
+                    os.setpriority(os.PRIO_PROCESS, thread, 19)
 
 
 @contextmanager

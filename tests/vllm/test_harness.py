@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +13,7 @@ from tenuto_vllm.embedded.tokens import Call, Message, encode, render
 from tests.loopback import eventually
 
 from .conftest import ASK, OBSERVER, by_engine, finished_by_engine
+from .processes import alive_in_group
 
 TURNS = "tenuto_vllm.TurnMiddleware"
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -262,18 +261,3 @@ def test_a_block_size_that_the_cpu_build_refuses_is_refused_at_once():
         vllm_server(block_size=16),
     ):
         pass
-
-
-def alive_in_group(group):
-    """Return the pids of a process group, without the dead that nobody has reaped."""
-    alive = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getpgid(int(entry.name)) != group:
-                continue
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, ProcessLookupError):
-            continue
-        if state != "Z":
-            alive.append(int(entry.name))
-    return alive

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from examples.demo.engines import vllm_server
 from tests.loopback import eventually
 
 from .conftest import OBSERVER
+from .processes import alive_in_group
 
 SIZE = {
     "ranks": 2,
@@ -58,13 +60,10 @@ class Program:
 
 def engine_of(server_pid: int) -> int:
     """Return the process id of one of a server's engines."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            is_ours = os.getpgid(int(entry.name)) == server_pid
-            if is_ours and "EngineCore" in (entry / "cmdline").read_text():
-                return int(entry.name)
-        except (OSError, ProcessLookupError):
-            continue
+    for pid in alive_in_group(server_pid):
+        with suppress(OSError):
+            if "EngineCore" in Path(f"/proc/{pid}/cmdline").read_text():
+                return pid
     raise LookupError("the server has no engine process")
 
 
