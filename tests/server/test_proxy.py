@@ -117,7 +117,9 @@ def test_a_stream_passes_as_it_comes_and_a_caller_that_leaves_ends_it_upstream(
     with serving(app) as upstream, proxied(tmp_path, upstream) as (url, recorder):
         with httpx.stream("POST", url + PATH, json={"messages": USER}) as response:
             # The upstream has not ended: what is here has come through by itself.
-            assert b'"a"' in next(response.iter_raw())
+            # Held: an iterator that is collected closes its connection.
+            pieces = response.iter_raw()
+            assert b'"a"' in next(pieces)
             assert not app.left.is_set()
         assert app.left.wait(10)
         (event,) = events_in(recorder)
