@@ -160,7 +160,13 @@ frameworks-table:
 
 # Two servers at once, since each mostly imports, on one core, until it serves.
 test-vllm: $(VLLM)/ready
-	$(VLLM)/bin/pytest -n 2 --dist loadfile tests/vllm $(GROUPS:%=--ignore %) $(STARTS:%=--deselect %)
+	$(VLLM)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ORDERED) $(STARTS:%=--deselect %)
+
+# Files with few tests that take minutes do not come last, where one of them would run alone.
+LONG := $(patsubst %,tests/vllm/test_%.py,compatibility sessions_at_home retention_sharing harness \
+	simulator_agrees retention_on_vllm retention_decisions boundaries_on_vllm flags_on_vllm \
+	operations spans_on_vllm)
+ORDERED = $(LONG) $(filter-out $(LONG) $(GROUPS),$(sort $(wildcard tests/vllm/test_*.py)))
 
 GROUPS := tests/vllm/test_load_balancing.py tests/vllm/test_modes.py tests/vllm/test_restart.py \
 	tests/vllm/test_demo_on_vllm.py
