@@ -162,11 +162,12 @@ frameworks-table:
 test-vllm: $(VLLM)/ready
 	$(VLLM)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ORDERED) $(STARTS:%=--deselect %)
 
-# Files with few tests that take minutes do not come last, where one of them would run alone.
-LONG := $(patsubst %,tests/vllm/test_%.py,compatibility sessions_at_home retention_sharing harness \
+# Files with most tests first, as xdist has them, and then those with few that take minutes: the
+# last would run alone.
+FIRST := $(patsubst %,tests/vllm/test_%.py,compatibility sessions_at_home retention_sharing harness \
 	simulator_agrees retention_on_vllm retention_decisions boundaries_on_vllm flags_on_vllm \
 	operations spans_on_vllm)
-ORDERED = $(LONG) $(filter-out $(LONG) $(GROUPS),$(sort $(wildcard tests/vllm/test_*.py)))
+ORDERED = $(FIRST) $(filter-out $(FIRST) $(GROUPS),$(sort $(wildcard tests/vllm/test_*.py)))
 
 GROUPS := tests/vllm/test_load_balancing.py tests/vllm/test_modes.py tests/vllm/test_restart.py \
 	tests/vllm/test_demo_on_vllm.py
